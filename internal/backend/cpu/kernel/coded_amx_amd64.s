@@ -6,6 +6,36 @@
 #include "go_asm.h"
 #include "encodings_amd64.h"
 
+// Runs of instructions that repeat.
+#define R_0 \
+	LEAQ CodedPage_config(R15), DX \
+	LDTILECFG_DX
+#define R_1 \
+	MOVQ CodedPage_tiles(R15), DI \
+	MOVQ DI, R11
+#define R_2 \
+	TILERELEASE \
+	VZEROUPPER
+#define R_15 \
+	PREFETCHT1 0(R9) \
+	PREFETCHT1 64(R9) \
+	PREFETCHT1 128(R9) \
+	PREFETCHT1 192(R9) \
+	CMPQ CodedPage_Ahead(R15), $256
+#define R_17 \
+	PREFETCHT1 256(R9) \
+	PREFETCHT1 320(R9) \
+	PREFETCHT1 384(R9) \
+	PREFETCHT1 448(R9) \
+	PREFETCHT1 512(R9) \
+	PREFETCHT1 576(R9) \
+	PREFETCHT1 640(R9) \
+	PREFETCHT1 704(R9) \
+	PREFETCHT1 768(R9) \
+	PREFETCHT1 832(R9) \
+	PREFETCHT1 896(R9) \
+	PREFETCHT1 960(R9)
+
 // func codedScoresAMX(a *CodedPage)
 // 16 keys and all queries are a tile of products for each group. R15 arguments, AX 0, BX 64, R14 scratch;
 // to multiply: DX keys, CX bytes of a key, SI queries, DI products, R8 groups left, R12 turns left; to
@@ -16,8 +46,7 @@
 TEXT ·codedScoresAMX(SB), NOSPLIT, $32-8
 	MOVQ a+0(FP), AX
 	MOVQ AX, R15
-	LEAQ CodedPage_config(R15), DX
-	LDTILECFG_DX
+	R_0
 	XORQ AX, AX
 	MOVQ $64, BX
 	MOVQ CodedPage_Keys(R15), DX
@@ -29,8 +58,7 @@ TEXT ·codedScoresAMX(SB), NOSPLIT, $32-8
 	SHLQ $6, CX
 	MOVQ CodedPage_Queries(R15), SI
 	MOVQ SI, R10
-	MOVQ CodedPage_tiles(R15), DI
-	MOVQ DI, R11
+	R_1
 	MOVQ CodedPage_KeyScales(R15), R13
 	MOVQ R13, 16(SP)
 	MOVQ CodedPage_Scores(R15), R14
@@ -251,8 +279,7 @@ added6:
 	CMPQ R14, 8(SP)
 	JNE turn1
 begun8:
-	TILERELEASE
-	VZEROUPPER
+	R_2
 	RET
 
 // func codedScoresOf4AMX(a *CodedPage)
@@ -263,15 +290,13 @@ begun8:
 TEXT ·codedScoresOf4AMX(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	MOVQ AX, R15
-	LEAQ CodedPage_config(R15), DX
-	LDTILECFG_DX
+	R_0
 	XORQ AX, AX
 	MOVQ $64, BX
 	MOVQ CodedPage_Keys(R15), DX
 	MOVQ $256, CX
 	MOVQ CodedPage_Queries(R15), SI
-	MOVQ CodedPage_tiles(R15), DI
-	MOVQ DI, R11
+	R_1
 	MOVQ CodedPage_KeyScales(R15), R13
 	MOVQ CodedPage_ScaleStep(R15), R14
 	SHLQ $2, R14
@@ -295,96 +320,36 @@ turn10:
 	TILELOADD(2, 0, 2, 1)
 	TDPBUSD(0, 2, 4)
 	TILESTORED(0, 0, 7, 3)
-	PREFETCHT1 0(R9)
-	PREFETCHT1 64(R9)
-	PREFETCHT1 128(R9)
-	PREFETCHT1 192(R9)
-	CMPQ CodedPage_Ahead(R15), $256
+	R_15
 	JEQ fetched13
-	PREFETCHT1 256(R9)
-	PREFETCHT1 320(R9)
-	PREFETCHT1 384(R9)
-	PREFETCHT1 448(R9)
-	PREFETCHT1 512(R9)
-	PREFETCHT1 576(R9)
-	PREFETCHT1 640(R9)
-	PREFETCHT1 704(R9)
-	PREFETCHT1 768(R9)
-	PREFETCHT1 832(R9)
-	PREFETCHT1 896(R9)
-	PREFETCHT1 960(R9)
+	R_17
 fetched13:
 	ADDQ CodedPage_Ahead(R15), R9
 	TILELOADD(1, 2304, 6, 0)
 	TILELOADD(3, 64, 2, 1)
 	TDPBUSD(1, 3, 5)
 	TILESTORED(1, 1024, 7, 3)
-	PREFETCHT1 0(R9)
-	PREFETCHT1 64(R9)
-	PREFETCHT1 128(R9)
-	PREFETCHT1 192(R9)
-	CMPQ CodedPage_Ahead(R15), $256
+	R_15
 	JEQ fetched14
-	PREFETCHT1 256(R9)
-	PREFETCHT1 320(R9)
-	PREFETCHT1 384(R9)
-	PREFETCHT1 448(R9)
-	PREFETCHT1 512(R9)
-	PREFETCHT1 576(R9)
-	PREFETCHT1 640(R9)
-	PREFETCHT1 704(R9)
-	PREFETCHT1 768(R9)
-	PREFETCHT1 832(R9)
-	PREFETCHT1 896(R9)
-	PREFETCHT1 960(R9)
+	R_17
 fetched14:
 	ADDQ CodedPage_Ahead(R15), R9
 	TILELOADD(0, 3520, 6, 0)
 	TILELOADD(2, 128, 2, 1)
 	TDPBUSD(0, 2, 6)
 	TILESTORED(0, 2048, 7, 3)
-	PREFETCHT1 0(R9)
-	PREFETCHT1 64(R9)
-	PREFETCHT1 128(R9)
-	PREFETCHT1 192(R9)
-	CMPQ CodedPage_Ahead(R15), $256
+	R_15
 	JEQ fetched15
-	PREFETCHT1 256(R9)
-	PREFETCHT1 320(R9)
-	PREFETCHT1 384(R9)
-	PREFETCHT1 448(R9)
-	PREFETCHT1 512(R9)
-	PREFETCHT1 576(R9)
-	PREFETCHT1 640(R9)
-	PREFETCHT1 704(R9)
-	PREFETCHT1 768(R9)
-	PREFETCHT1 832(R9)
-	PREFETCHT1 896(R9)
-	PREFETCHT1 960(R9)
+	R_17
 fetched15:
 	ADDQ CodedPage_Ahead(R15), R9
 	TILELOADD(1, 4736, 6, 0)
 	TILELOADD(3, 192, 2, 1)
 	TDPBUSD(1, 3, 7)
 	TILESTORED(1, 3072, 7, 3)
-	PREFETCHT1 0(R9)
-	PREFETCHT1 64(R9)
-	PREFETCHT1 128(R9)
-	PREFETCHT1 192(R9)
-	CMPQ CodedPage_Ahead(R15), $256
+	R_15
 	JEQ fetched16
-	PREFETCHT1 256(R9)
-	PREFETCHT1 320(R9)
-	PREFETCHT1 384(R9)
-	PREFETCHT1 448(R9)
-	PREFETCHT1 512(R9)
-	PREFETCHT1 576(R9)
-	PREFETCHT1 640(R9)
-	PREFETCHT1 704(R9)
-	PREFETCHT1 768(R9)
-	PREFETCHT1 832(R9)
-	PREFETCHT1 896(R9)
-	PREFETCHT1 960(R9)
+	R_17
 fetched16:
 	ADDQ CodedPage_Ahead(R15), R9
 	ADDQ $4096, DX
@@ -608,8 +573,7 @@ multiplied11:
 done12:
 	DECQ R12
 	JNZ turn10
-	TILERELEASE
-	VZEROUPPER
+	R_2
 	RET
 
 // func codedWeighAMX(a *CodedPage)
@@ -620,8 +584,7 @@ done12:
 // Merging, R10 is merged sums, Z30 and Z31 the factors, K1 the lanes that see the page. Twin: codedWeigh.
 TEXT ·codedWeighAMX(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), R15
-	LEAQ CodedPage_config(R15), DX
-	LDTILECFG_DX
+	R_0
 	MOVQ $64, BX
 	MOVQ CodedPage_Weights(R15), SI
 	TILELOADD(6, 0, 6, 3)
@@ -630,8 +593,7 @@ TEXT ·codedWeighAMX(SB), NOSPLIT, $0-8
 	MOVQ CodedPage_Dims(R15), R12
 	SHRQ $4, R12
 	MOVQ R12, R8
-	MOVQ CodedPage_tiles(R15), DI
-	MOVQ DI, R11
+	R_1
 	MOVQ CodedPage_Next(R15), R13
 	ADDQ CodedPage_SkipNext(R15), R13
 	MOVQ $2, R14
@@ -774,8 +736,7 @@ multiplied20:
 	ANDQ $~8192, R11
 	DECQ R8
 	JNZ turn17
-	TILERELEASE
-	VZEROUPPER
+	R_2
 	RET
 
 // func codedWeighMergeAMX(a *CodedPage, b *CodedMerge)
@@ -786,8 +747,7 @@ multiplied20:
 // Merging, R10 is merged sums, Z30 and Z31 the factors, K1 the lanes that see the page. Twin: codedWeigh and codedMerge.
 TEXT ·codedWeighMergeAMX(SB), NOSPLIT, $0-16
 	MOVQ a+0(FP), R15
-	LEAQ CodedPage_config(R15), DX
-	LDTILECFG_DX
+	R_0
 	MOVQ $64, BX
 	MOVQ CodedPage_Weights(R15), SI
 	TILELOADD(6, 0, 6, 3)
@@ -796,8 +756,7 @@ TEXT ·codedWeighMergeAMX(SB), NOSPLIT, $0-16
 	MOVQ CodedPage_Dims(R15), R12
 	SHRQ $4, R12
 	MOVQ R12, R8
-	MOVQ CodedPage_tiles(R15), DI
-	MOVQ DI, R11
+	R_1
 	MOVQ CodedPage_Next(R15), R13
 	ADDQ CodedPage_SkipNext(R15), R13
 	MOVQ $2, R14
@@ -972,6 +931,5 @@ multiplied25:
 	ANDQ $~8192, R11
 	DECQ R8
 	JNZ turn22
-	TILERELEASE
-	VZEROUPPER
+	R_2
 	RET

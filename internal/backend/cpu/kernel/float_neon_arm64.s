@@ -5,6 +5,1051 @@
 #include "textflag.h"
 #include "go_asm.h"
 
+// Runs of instructions that repeat.
+#define R_0 \
+	VAND V31.B16, V0.B16, V2.B16 \
+	SCVTF_4S(2, 2)
+#define R_1 \
+	VUSHR $8, V0.S4, V3.S4 \
+	VAND V31.B16, V3.B16, V3.B16
+#define R_2 \
+	VUSHR $16, V0.S4, V4.S4 \
+	VAND V31.B16, V4.B16, V4.B16
+#define R_3 \
+	VUSHR $24, V0.S4, V5.S4 \
+	SCVTF_4S(5, 5)
+#define R_4 \
+	VCMTST V26.B16, V1.B16, V1.B16 \
+	VUSHR $7, V1.B16, V1.B16
+#define R_5 \
+	SCVTF_4S(3, 3) \
+	FMUL_4S(3, 3, 16)
+#define R_6 \
+	SCVTF_4S(4, 4) \
+	FMUL_4S(4, 4, 16)
+#define R_8 \
+	VSHL $16, V0.S4, V3.S4 \
+	SSHR_4S_24(3, 3)
+#define R_9 \
+	VSHL $8, V0.S4, V4.S4 \
+	SSHR_4S_24(4, 4)
+#define R_10 \
+	FADD_4S(2, 2, 20) \
+	FMUL_4S(2, 2, 16)
+#define R_12 \
+	FADD_4S(2, 2, 21) \
+	FMUL_4S(2, 2, 17)
+#define R_16 \
+	FADD_4S(2, 2, 22) \
+	FMUL_4S(2, 2, 18)
+#define R_20 \
+	FADD_4S(2, 2, 23) \
+	FMUL_4S(2, 2, 19)
+#define R_22 \
+	R_1 \
+	SCVTF_4S(3, 3)
+#define R_23 \
+	R_2 \
+	SCVTF_4S(4, 4)
+#define R_24 \
+	VSLI $4, V1.B16, V0.B16 \
+	R_0
+#define R_27 \
+	SSHR_4S_24(5, 0) \
+	SCVTF_4S(5, 5)
+#define R_30 \
+	R_3 \
+	FADD_4S(5, 5, 20) \
+	FMUL_4S(5, 5, 16)
+#define R_33 \
+	FMUL_4S(2, 2, 16) \
+	FADD_4S(2, 2, 20)
+#define R_35 \
+	FMUL_4S(2, 2, 17) \
+	FADD_4S(2, 2, 21)
+#define R_39 \
+	FMUL_4S(2, 2, 18) \
+	FADD_4S(2, 2, 22)
+#define R_43 \
+	FMUL_4S(2, 2, 19) \
+	FADD_4S(2, 2, 23)
+#define R_45 \
+	VAND V24.B16, V0.B16, V0.B16 \
+	R_0
+#define R_47 \
+	VTBL V0.B16, [V31.B16], V0.B16 \
+	VSHL $24, V0.S4, V2.S4 \
+	SSHR_4S_24(2, 2) \
+	SCVTF_4S(2, 2)
+#define R_48 \
+	R_22 \
+	FADD_4S(3, 3, 20) \
+	FMUL_4S(3, 3, 16)
+#define R_49 \
+	R_23 \
+	FADD_4S(4, 4, 20) \
+	FMUL_4S(4, 4, 16)
+#define R_50 \
+	R_3 \
+	FADD_4S(5, 5, 21) \
+	FMUL_4S(5, 5, 17)
+#define R_55 \
+	R_8 \
+	SCVTF_4S(3, 3)
+#define R_56 \
+	R_9 \
+	SCVTF_4S(4, 4)
+#define R_60 \
+	FLDPQ 0(R15), (F16, F17) \
+	FLDPQ 32(R15), (F18, F19)
+#define R_63 \
+	FLDPQ 0(R1), (F24, F25) \
+	FLDPQ 32(R1), (F26, F27)
+#define R_66 \
+	R_4 \
+	VSLI $2, V1.B16, V0.B16 \
+	R_0
+#define R_67 \
+	R_22 \
+	FADD_4S(3, 3, 21) \
+	FMUL_4S(3, 3, 17)
+#define R_68 \
+	R_23 \
+	FADD_4S(4, 4, 21) \
+	FMUL_4S(4, 4, 17)
+#define R_69 \
+	R_3 \
+	FADD_4S(5, 5, 22) \
+	FMUL_4S(5, 5, 18)
+#define R_70 \
+	R_1 \
+	R_5 \
+	FADD_4S(3, 3, 20)
+#define R_71 \
+	R_2 \
+	R_6 \
+	FADD_4S(4, 4, 20)
+#define R_72 \
+	VAND V25.B16, V1.B16, V1.B16 \
+	R_24
+#define R_74 \
+	FMLA_4S_AT(0, 24, 28, 0) \
+	FMLA_4S_AT(1, 25, 28, 0) \
+	FMLA_4S_AT(2, 26, 28, 0) \
+	FMLA_4S_AT(3, 27, 28, 0)
+#define R_75 \
+	VAND V24.B16, V0.B16, V0.B16 \
+	FMOVD 0(R7), F1
+#define R_76 \
+	VUSHR $4, V0.B16, V0.B16 \
+	R_47
+#define R_79 \
+	FMOVQ F5, 192(R0) \
+	FMOVQ 16(R1), F0
+#define R_80 \
+	FMOVQ F5, 208(R0) \
+	FMOVQ 32(R1), F0
+#define R_81 \
+	FMOVQ F5, 224(R0) \
+	FMOVQ 48(R1), F0
+#define R_83 \
+	PRFM (R5), PLDL1KEEP \
+	ADD R6, R5
+#define R_86 \
+	FMOVQ F5, 240(R0) \
+	FMOVQ 0(R1), F0
+#define R_87 \
+	R_22 \
+	FADD_4S(3, 3, 22) \
+	FMUL_4S(3, 3, 18)
+#define R_88 \
+	R_23 \
+	FADD_4S(4, 4, 22) \
+	FMUL_4S(4, 4, 18)
+#define R_89 \
+	R_3 \
+	FADD_4S(5, 5, 23) \
+	FMUL_4S(5, 5, 19)
+#define R_90 \
+	FMOVQ 0(R15), F16 \
+	FCVTL2_4S(17, 16) \
+	FCVTL_4S(16, 16) \
+	FMOVQ 16(R15), F18 \
+	FCVTL2_4S(19, 18) \
+	FCVTL_4S(18, 18)
+#define R_91 \
+	VAND V24.B16, V0.B16, V0.B16 \
+	FMOVD 16(R7), F1
+#define R_92 \
+	VUSHR $4, V0.B16, V0.B16 \
+	R_0
+#define R_93 \
+	FMOVQ 0(R15), F16 \
+	SHLL2_4S_16(17, 16) \
+	SHLL_4S_16(16, 16) \
+	FMOVQ 16(R15), F18 \
+	SHLL2_4S_16(19, 18) \
+	SHLL_4S_16(18, 18)
+#define R_95 \
+	FMOVQ F5, 448(R0) \
+	FMOVQ 16(R1), F0
+#define R_96 \
+	FMOVQ F5, 464(R0) \
+	FMOVQ 32(R1), F0
+#define R_97 \
+	FMOVQ F5, 480(R0) \
+	FMOVQ 48(R1), F0
+#define R_104 \
+	R_83 \
+	FMOVD.P 8(R8), F28
+#define R_108 \
+	R_22 \
+	FADD_4S(3, 3, 23) \
+	FMUL_4S(3, 3, 19)
+#define R_109 \
+	R_23 \
+	FADD_4S(4, 4, 23) \
+	FMUL_4S(4, 4, 19)
+#define R_110 \
+	R_3 \
+	FMUL_4S(5, 5, 16) \
+	FADD_4S(5, 5, 20)
+#define R_111 \
+	VAND V24.B16, V0.B16, V0.B16 \
+	R_47
+#define R_112 \
+	R_74 \
+	FMLA_4S_AT(8, 24, 29, 0) \
+	FMLA_4S_AT(9, 25, 29, 0) \
+	FMLA_4S_AT(10, 26, 29, 0) \
+	FMLA_4S_AT(11, 27, 29, 0)
+#define R_115 \
+	FLDPQ 0(R2), (F0, F1) \
+	FLDPQ 0(R3), (F4, F5) \
+	FLDPQ 32(R2), (F2, F3) \
+	FLDPQ 32(R3), (F6, F7)
+#define R_116 \
+	FMLA_4S_AT(4, 24, 28, 1) \
+	FMLA_4S_AT(5, 25, 28, 1) \
+	FMLA_4S_AT(6, 26, 28, 1) \
+	FMLA_4S_AT(7, 27, 28, 1)
+#define R_133 \
+	VUSHR $2, V0.B16, V0.B16 \
+	R_45
+#define R_134 \
+	VUSHR $6, V0.B16, V0.B16 \
+	R_0
+#define R_135 \
+	ADD $1024, R0 \
+	SUBS $1, R3 \
+	BNE step
+#define R_136 \
+	VTBL V27.B16, [V1.B16], V1.B16 \
+	R_66
+#define R_137 \
+	R_22 \
+	FMUL_4S(3, 3, 17) \
+	FADD_4S(3, 3, 21)
+#define R_138 \
+	R_23 \
+	FMUL_4S(4, 4, 17) \
+	FADD_4S(4, 4, 21)
+#define R_139 \
+	R_3 \
+	FMUL_4S(5, 5, 17) \
+	FADD_4S(5, 5, 21)
+#define R_140 \
+	VEOR V0.B16, V0.B16, V0.B16 \
+	VEOR V1.B16, V1.B16, V1.B16 \
+	VEOR V2.B16, V2.B16, V2.B16 \
+	VEOR V3.B16, V3.B16, V3.B16 \
+	VEOR V4.B16, V4.B16, V4.B16 \
+	VEOR V5.B16, V5.B16, V5.B16 \
+	VEOR V6.B16, V6.B16, V6.B16 \
+	VEOR V7.B16, V7.B16, V7.B16
+#define R_141 \
+	FSTPQ (F0, F1), 0(R2) \
+	FSTPQ (F4, F5), 0(R3) \
+	FSTPQ (F2, F3), 32(R2) \
+	FSTPQ (F6, F7), 32(R3)
+#define R_144 \
+	FCVTL2_4S(25, 24) \
+	FCVTL_4S(24, 24) \
+	FCVTL2_4S(27, 26) \
+	FCVTL_4S(26, 26)
+#define R_147 \
+	MOVD R8, R1 \
+	MOVD R10, R3 \
+	MOVD R9, R15
+#define R_149 \
+	ADD R12, R8 \
+	ADD R13, R9 \
+	SUBS $1, R11 \
+	BNE block
+#define R_150 \
+	VUSHR $4, V0.B16, V0.B16 \
+	R_45
+#define R_151 \
+	VTBL V28.B16, [V1.B16], V1.B16 \
+	R_66
+#define R_153 \
+	VUSHR $6, V0.B16, V0.B16 \
+	FMOVD 24(R7), F1
+#define R_154 \
+	FMOVQ F5, 496(R0) \
+	FMOVQ 64(R1), F0
+#define R_155 \
+	FMOVQ F5, 704(R0) \
+	FMOVQ 80(R1), F0
+#define R_156 \
+	FMOVQ F5, 720(R0) \
+	FMOVQ 96(R1), F0
+#define R_157 \
+	FMOVQ F5, 736(R0) \
+	FMOVQ 112(R1), F0
+#define R_158 \
+	FMOVQ F5, 1008(R0) \
+	ADD $128, R1
+#define R_159 \
+	VTBL V27.B16, [V1.B16], V1.B16 \
+	R_4 \
+	R_24
+#define R_160 \
+	VUSHR $2, V1.B16, V1.B16 \
+	R_72
+#define R_161 \
+	VUSHR $6, V1.B16, V1.B16 \
+	R_24
+#define R_162 \
+	R_8 \
+	R_5
+#define R_163 \
+	R_9 \
+	R_6
+#define R_164 \
+	R_27 \
+	FMUL_4S(5, 5, 16)
+#define R_165 \
+	R_55 \
+	FMUL_4S(3, 3, 17)
+#define R_166 \
+	R_56 \
+	FMUL_4S(4, 4, 17)
+#define R_169 \
+	R_22 \
+	FMUL_4S(3, 3, 18) \
+	FADD_4S(3, 3, 22)
+#define R_170 \
+	R_23 \
+	FMUL_4S(4, 4, 18) \
+	FADD_4S(4, 4, 22)
+#define R_171 \
+	R_3 \
+	FMUL_4S(5, 5, 18) \
+	FADD_4S(5, 5, 22)
+#define R_172 \
+	FADD_4S(0, 0, 4) \
+	FMOVQ F0, 0(R2) \
+	FADD_4S(1, 1, 5) \
+	FMOVQ F1, 16(R2) \
+	FADD_4S(2, 2, 6) \
+	FMOVQ F2, 32(R2) \
+	FADD_4S(3, 3, 7) \
+	FMOVQ F3, 48(R2)
+#define R_173 \
+	MOVD decodeArgs_dst(R1), R0 \
+	MOVD decodeArgs_block(R1), R8 \
+	MOVD decodeArgs_blocks(R1), R11 \
+	MOVD decodeArgs_stride(R1), R12 \
+	MOVD decodeArgs_scales(R1), R9 \
+	MOVD decodeArgs_columns(R1), R10 \
+	MOVD decodeArgs_scale(R1), R4 \
+	MOVD decodeArgs_step(R1), R13
+#define R_174 \
+	VTBL V29.B16, [V1.B16], V1.B16 \
+	R_66
+#define R_175 \
+	VUSHR $2, V0.B16, V0.B16 \
+	VAND V24.B16, V0.B16, V0.B16 \
+	FMOVD 8(R7), F1
+#define R_176 \
+	VUSHR $4, V0.B16, V0.B16 \
+	R_91
+#define R_177 \
+	FMOVQ F5, 752(R0) \
+	FMOVQ 64(R1), F0
+#define R_178 \
+	FMOVQ F5, 960(R0) \
+	FMOVQ 80(R1), F0
+#define R_179 \
+	FMOVQ F5, 976(R0) \
+	FMOVQ 96(R1), F0
+#define R_180 \
+	FMOVQ F5, 992(R0) \
+	FMOVQ 112(R1), F0
+#define R_181 \
+	VTBL V28.B16, [V1.B16], V1.B16 \
+	R_4 \
+	R_24
+#define R_182 \
+	VUSHR $4, V1.B16, V1.B16 \
+	R_72
+#define R_183 \
+	R_27 \
+	FMUL_4S(5, 5, 17)
+#define R_184 \
+	R_55 \
+	FMUL_4S(3, 3, 18)
+#define R_185 \
+	R_56 \
+	FMUL_4S(4, 4, 18)
+#define R_191 \
+	R_104 \
+	FMOVD.P 8(R9), F29
+#define R_198 \
+	ADD $64, R1 \
+	SUBS $1, R4
+#define R_205 \
+	R_22 \
+	FMUL_4S(3, 3, 19) \
+	FADD_4S(3, 3, 23)
+#define R_206 \
+	R_23 \
+	FMUL_4S(4, 4, 19) \
+	FADD_4S(4, 4, 23)
+#define R_207 \
+	R_3 \
+	FMUL_4S(5, 5, 19) \
+	FADD_4S(5, 5, 23)
+#define R_208 \
+	VTBL V30.B16, [V1.B16], V1.B16 \
+	R_66
+#define R_209 \
+	VTBL V29.B16, [V1.B16], V1.B16 \
+	R_4 \
+	R_24
+#define R_210 \
+	VUSHR $4, V0.B16, V0.B16 \
+	FMOVD 8(R7), F1
+#define R_211 \
+	R_27 \
+	FMUL_4S(5, 5, 18)
+#define R_212 \
+	R_55 \
+	FMUL_4S(3, 3, 19)
+#define R_213 \
+	R_56 \
+	FMUL_4S(4, 4, 19)
+#define R_225 \
+	MOVD $decodeByte<>(SB), R15 \
+	FMOVQ 0(R15), F31
+#define R_241 \
+	VTBL V30.B16, [V1.B16], V1.B16 \
+	R_4 \
+	R_24
+#define R_242 \
+	VUSHR $4, V0.B16, V0.B16 \
+	FMOVD 24(R7), F1
+#define R_243 \
+	R_27 \
+	FMUL_4S(5, 5, 19)
+#define R_244 \
+	R_140 \
+	VEOR V8.B16, V8.B16, V8.B16 \
+	VEOR V9.B16, V9.B16, V9.B16 \
+	VEOR V10.B16, V10.B16, V10.B16 \
+	VEOR V11.B16, V11.B16, V11.B16 \
+	VEOR V12.B16, V12.B16, V12.B16 \
+	VEOR V13.B16, V13.B16, V13.B16 \
+	VEOR V14.B16, V14.B16, V14.B16 \
+	VEOR V15.B16, V15.B16, V15.B16
+#define R_245 \
+	R_115 \
+	FLDPQ 64(R2), (F8, F9) \
+	FLDPQ 64(R3), (F12, F13) \
+	FLDPQ 96(R2), (F10, F11) \
+	FLDPQ 96(R3), (F14, F15)
+#define R_246 \
+	R_63 \
+	VSHL $16, V24.S4, V24.S4 \
+	VSHL $16, V25.S4, V25.S4 \
+	VSHL $16, V26.S4, V26.S4 \
+	VSHL $16, V27.S4, V27.S4
+#define R_247 \
+	R_112 \
+	FMLA_4S_AT(16, 24, 30, 0) \
+	FMLA_4S_AT(17, 25, 30, 0) \
+	FMLA_4S_AT(18, 26, 30, 0) \
+	FMLA_4S_AT(19, 27, 30, 0)
+#define R_248 \
+	R_116 \
+	FMLA_4S_AT(12, 24, 29, 1) \
+	FMLA_4S_AT(13, 25, 29, 1) \
+	FMLA_4S_AT(14, 26, 29, 1) \
+	FMLA_4S_AT(15, 27, 29, 1)
+#define R_249 \
+	R_141 \
+	FSTPQ (F8, F9), 64(R2) \
+	FSTPQ (F12, F13), 64(R3) \
+	FSTPQ (F10, F11), 96(R2) \
+	FSTPQ (F14, F15), 96(R3)
+#define R_251 \
+	FMOVQ 0(R1), F24 \
+	FMOVQ 16(R1), F26 \
+	R_144
+#define R_257 \
+	R_60 \
+	FLDPQ 64(R15), (F20, F21) \
+	FLDPQ 96(R15), (F22, F23)
+#define R_275 \
+	R_172 \
+	FADD_4S(8, 8, 12) \
+	FMOVQ F8, 64(R2) \
+	FADD_4S(9, 9, 13) \
+	FMOVQ F9, 80(R2) \
+	FADD_4S(10, 10, 14) \
+	FMOVQ F10, 96(R2) \
+	FADD_4S(11, 11, 15) \
+	FMOVQ F11, 112(R2)
+#define R_278 \
+	R_10 \
+	FMOVQ F2, 0(R0) \
+	R_48 \
+	FMOVQ F3, 64(R0) \
+	R_49 \
+	FMOVQ F4, 128(R0) \
+	R_30 \
+	R_79
+#define R_301 \
+	CMP $3, R4 \
+	BGE implied \
+	CMP $1, R4 \
+	BEQ half \
+	BGT full \
+	R_93 \
+	FMOVQ 32(R15), F20 \
+	SHLL2_4S_16(21, 20) \
+	SHLL_4S_16(20, 20) \
+	FMOVQ 48(R15), F22 \
+	SHLL2_4S_16(23, 22) \
+	SHLL_4S_16(22, 22) \
+	JMP scaled
+#define R_302 \
+	R_90 \
+	FMOVQ 32(R15), F20 \
+	FCVTL2_4S(21, 20) \
+	FCVTL_4S(20, 20) \
+	FMOVQ 48(R15), F22 \
+	FCVTL2_4S(23, 22) \
+	FCVTL_4S(22, 22) \
+	JMP scaled
+#define R_303 \
+	R_12 \
+	FMOVQ F2, 16(R0) \
+	R_67 \
+	FMOVQ F3, 80(R0) \
+	R_68 \
+	FMOVQ F4, 144(R0) \
+	R_50 \
+	R_80
+#define R_304 \
+	R_16 \
+	FMOVQ F2, 32(R0) \
+	R_87 \
+	FMOVQ F3, 96(R0) \
+	R_88 \
+	FMOVQ F4, 160(R0) \
+	R_69 \
+	R_81
+#define R_305 \
+	R_20 \
+	FMOVQ F2, 48(R0) \
+	R_108 \
+	FMOVQ F3, 112(R0) \
+	R_109 \
+	FMOVQ F4, 176(R0) \
+	R_89
+#define R_306 \
+	R_10 \
+	FMOVQ F2, 256(R0) \
+	R_48 \
+	FMOVQ F3, 320(R0) \
+	R_49 \
+	FMOVQ F4, 384(R0) \
+	R_30
+#define R_307 \
+	R_12 \
+	FMOVQ F2, 272(R0) \
+	R_67 \
+	FMOVQ F3, 336(R0) \
+	R_68 \
+	FMOVQ F4, 400(R0) \
+	R_50
+#define R_334 \
+	R_16 \
+	FMOVQ F2, 288(R0) \
+	R_87 \
+	FMOVQ F3, 352(R0) \
+	R_88 \
+	FMOVQ F4, 416(R0) \
+	R_69
+#define R_335 \
+	R_20 \
+	FMOVQ F2, 304(R0) \
+	R_108 \
+	FMOVQ F3, 368(R0) \
+	R_109 \
+	FMOVQ F4, 432(R0) \
+	R_89
+#define R_336 \
+	R_10 \
+	FMOVQ F2, 512(R0) \
+	R_48 \
+	FMOVQ F3, 576(R0) \
+	R_49 \
+	FMOVQ F4, 640(R0) \
+	R_30
+#define R_337 \
+	R_12 \
+	FMOVQ F2, 528(R0) \
+	R_67 \
+	FMOVQ F3, 592(R0) \
+	R_68 \
+	FMOVQ F4, 656(R0) \
+	R_50
+#define R_351 \
+	ADD $1024, R0 \
+	SUBS $1, R3 \
+	BNE points \
+	JMP decoded
+#define R_368 \
+	R_16 \
+	FMOVQ F2, 544(R0) \
+	R_87 \
+	FMOVQ F3, 608(R0) \
+	R_88 \
+	FMOVQ F4, 672(R0) \
+	R_69
+#define R_369 \
+	R_20 \
+	FMOVQ F2, 560(R0) \
+	R_108 \
+	FMOVQ F3, 624(R0) \
+	R_109 \
+	FMOVQ F4, 688(R0) \
+	R_89
+#define R_370 \
+	R_10 \
+	FMOVQ F2, 768(R0) \
+	R_48 \
+	FMOVQ F3, 832(R0) \
+	R_49 \
+	FMOVQ F4, 896(R0) \
+	R_30
+#define R_371 \
+	R_12 \
+	FMOVQ F2, 784(R0) \
+	R_67 \
+	FMOVQ F3, 848(R0) \
+	R_68 \
+	FMOVQ F4, 912(R0) \
+	R_50
+#define R_376 \
+	R_33 \
+	FMOVQ F2, 0(R0) \
+	R_70 \
+	FMOVQ F3, 64(R0) \
+	R_71 \
+	FMOVQ F4, 128(R0) \
+	R_110 \
+	R_79
+#define R_399 \
+	R_16 \
+	FMOVQ F2, 800(R0) \
+	R_87 \
+	FMOVQ F3, 864(R0) \
+	R_88 \
+	FMOVQ F4, 928(R0) \
+	R_69
+#define R_400 \
+	R_20 \
+	FMOVQ F2, 816(R0) \
+	R_108 \
+	FMOVQ F3, 880(R0) \
+	R_109 \
+	FMOVQ F4, 944(R0) \
+	R_89
+#define R_401 \
+	R_35 \
+	FMOVQ F2, 16(R0) \
+	R_137 \
+	FMOVQ F3, 80(R0) \
+	R_138 \
+	FMOVQ F4, 144(R0) \
+	R_139 \
+	R_80
+#define R_402 \
+	R_39 \
+	FMOVQ F2, 32(R0) \
+	R_169 \
+	FMOVQ F3, 96(R0) \
+	R_170 \
+	FMOVQ F4, 160(R0) \
+	R_171 \
+	R_81
+#define R_403 \
+	R_43 \
+	FMOVQ F2, 48(R0) \
+	R_205 \
+	FMOVQ F3, 112(R0) \
+	R_206 \
+	FMOVQ F4, 176(R0) \
+	R_207
+#define R_404 \
+	R_33 \
+	FMOVQ F2, 256(R0) \
+	R_70 \
+	FMOVQ F3, 320(R0) \
+	R_71 \
+	FMOVQ F4, 384(R0) \
+	R_110
+#define R_429 \
+	R_35 \
+	FMOVQ F2, 272(R0) \
+	R_137 \
+	FMOVQ F3, 336(R0) \
+	R_138 \
+	FMOVQ F4, 400(R0) \
+	R_139
+#define R_430 \
+	R_39 \
+	FMOVQ F2, 288(R0) \
+	R_169 \
+	FMOVQ F3, 352(R0) \
+	R_170 \
+	FMOVQ F4, 416(R0) \
+	R_171
+#define R_431 \
+	R_43 \
+	FMOVQ F2, 304(R0) \
+	R_205 \
+	FMOVQ F3, 368(R0) \
+	R_206 \
+	FMOVQ F4, 432(R0) \
+	R_207
+#define R_432 \
+	R_33 \
+	FMOVQ F2, 512(R0) \
+	R_70 \
+	FMOVQ F3, 576(R0) \
+	R_71 \
+	FMOVQ F4, 640(R0) \
+	R_110
+#define R_448 \
+	BGT wide \
+	R_90 \
+	JMP multiple
+#define R_467 \
+	R_35 \
+	FMOVQ F2, 528(R0) \
+	R_137 \
+	FMOVQ F3, 592(R0) \
+	R_138 \
+	FMOVQ F4, 656(R0) \
+	R_139
+#define R_468 \
+	R_39 \
+	FMOVQ F2, 544(R0) \
+	R_169 \
+	FMOVQ F3, 608(R0) \
+	R_170 \
+	FMOVQ F4, 672(R0) \
+	R_171
+#define R_469 \
+	R_43 \
+	FMOVQ F2, 560(R0) \
+	R_205 \
+	FMOVQ F3, 624(R0) \
+	R_206 \
+	FMOVQ F4, 688(R0) \
+	R_207
+#define R_470 \
+	R_33 \
+	FMOVQ F2, 768(R0) \
+	R_70 \
+	FMOVQ F3, 832(R0) \
+	R_71 \
+	FMOVQ F4, 896(R0) \
+	R_110
+#define R_476 \
+	FMOVS decodeArgs_zero(R15), F0 \
+	FMUL_4S_AT(20, 16, 0, 0) \
+	FMUL_4S_AT(21, 17, 0, 0) \
+	FMUL_4S_AT(22, 18, 0, 0) \
+	FMUL_4S_AT(23, 19, 0, 0) \
+	JMP scaled
+#define R_477 \
+	TBNZ $0, R4, zeroHalf \
+	TBNZ $1, R4, zeroFull \
+	R_93 \
+	JMP zeroScaled
+#define R_478 \
+	R_60 \
+	JMP zeroScaled
+#define R_490 \
+	FMOVQ 0(R1), F0 \
+	R_45
+#define R_491 \
+	FMOVQ F5, 704(R0) \
+	FMOVQ 16(R1), F0
+#define R_492 \
+	FMOVQ F5, 720(R0) \
+	FMOVQ 32(R1), F0
+#define R_493 \
+	FMOVQ F5, 736(R0) \
+	FMOVQ 48(R1), F0
+#define R_494 \
+	FMOVQ F5, 1008(R0) \
+	ADD $64, R1
+#define R_495 \
+	VAND V24.B16, V0.B16, V0.B16 \
+	FMOVQ 0(R7), F1
+#define R_496 \
+	VUSHR $4, V0.B16, V0.B16 \
+	FMOVQ 16(R7), F1
+#define R_497 \
+	R_111 \
+	FMUL_4S(2, 2, 16)
+#define R_498 \
+	R_76 \
+	FMUL_4S(2, 2, 17)
+#define R_501 \
+	R_35 \
+	FMOVQ F2, 784(R0) \
+	R_137 \
+	FMOVQ F3, 848(R0) \
+	R_138 \
+	FMOVQ F4, 912(R0) \
+	R_139
+#define R_502 \
+	R_39 \
+	FMOVQ F2, 800(R0) \
+	R_169 \
+	FMOVQ F3, 864(R0) \
+	R_170 \
+	FMOVQ F4, 928(R0) \
+	R_171
+#define R_503 \
+	R_43 \
+	FMOVQ F2, 816(R0) \
+	R_205 \
+	FMOVQ F3, 880(R0) \
+	R_206 \
+	FMOVQ F4, 944(R0) \
+	R_207
+#define R_506 \
+	FMOVS decodeArgs_zero(R15), F0 \
+	VDUP V0.S[0], V20.S4 \
+	VDUP V0.S[0], V21.S4 \
+	VDUP V0.S[0], V22.S4 \
+	VDUP V0.S[0], V23.S4 \
+	JMP scaled
+#define R_508 \
+	R_173 \
+	MOVD $decodeNibble<>(SB), R15 \
+	FMOVQ 0(R15), F24
+#define R_509 \
+	FMOVQ F5, 496(R0) \
+	FMOVQ 0(R1), F0
+#define R_510 \
+	FMOVQ F5, 960(R0) \
+	FMOVQ 16(R1), F0
+#define R_511 \
+	FMOVQ F5, 976(R0) \
+	FMOVQ 32(R1), F0
+#define R_512 \
+	FMOVQ F5, 992(R0) \
+	FMOVQ 48(R1), F0
+#define R_513 \
+	VAND V24.B16, V0.B16, V0.B16 \
+	FMOVQ 16(R7), F1
+#define R_514 \
+	VUSHR $4, V0.B16, V0.B16 \
+	FMOVQ 0(R7), F1
+#define R_515 \
+	R_111 \
+	FMUL_4S(2, 2, 17)
+#define R_516 \
+	R_76 \
+	FMUL_4S(2, 2, 16)
+#define R_531 \
+	R_191 \
+	FMOVD.P 8(R10), F30
+#define R_538 \
+	FMOVQ F5, 752(R0) \
+	FMOVQ 0(R1), F0
+#define R_539 \
+	VAND V24.B16, V0.B16, V0.B16 \
+	FMOVQ 32(R7), F1
+#define R_540 \
+	VUSHR $4, V0.B16, V0.B16 \
+	FMOVQ 48(R7), F1
+#define R_541 \
+	R_111 \
+	FMUL_4S(2, 2, 18)
+#define R_542 \
+	R_76 \
+	FMUL_4S(2, 2, 19)
+#define R_545 \
+	CMP $1, R12 \
+	BEQ rows1 \
+	CMP $2, R12 \
+	BEQ rows2
+#define R_566 \
+	FLDPQ 64(R1), (F24, F25) \
+	FLDPQ 96(R1), (F26, F27)
+#define R_567 \
+	ADD $128, R1 \
+	SUBS $1, R4
+#define R_570 \
+	MOVD decodeArgs_zeros(R15), R5 \
+	CBZ R5, equal \
+	ADD R9, R5, R15 \
+	FMOVQ 0(R15), F20 \
+	VUXTL2 V20.B16, V22.H8 \
+	VUXTL V20.B8, V20.H8 \
+	VUXTL2 V20.H8, V21.S4 \
+	VUXTL V20.H4, V20.S4 \
+	VUXTL2 V22.H8, V23.S4 \
+	VUXTL V22.H4, V22.S4 \
+	SCVTF_4S(20, 20) \
+	SCVTF_4S(21, 21) \
+	SCVTF_4S(22, 22) \
+	SCVTF_4S(23, 23) \
+	FNEG_4S(20, 20) \
+	FNEG_4S(21, 21) \
+	FNEG_4S(22, 22) \
+	FNEG_4S(23, 23) \
+	JMP scaled
+#define R_571 \
+	FMOVQ 0(R1), F0 \
+	R_75
+#define R_572 \
+	VAND V24.B16, V0.B16, V0.B16 \
+	FMOVQ 48(R7), F1
+#define R_573 \
+	VUSHR $4, V0.B16, V0.B16 \
+	FMOVQ 32(R7), F1
+#define R_574 \
+	R_111 \
+	FMUL_4S(2, 2, 19)
+#define R_575 \
+	R_76 \
+	FMUL_4S(2, 2, 18)
+#define R_578 \
+	R_245 \
+	FLDPQ 128(R2), (F16, F17) \
+	FLDPQ 128(R3), (F20, F21) \
+	FLDPQ 160(R2), (F18, F19) \
+	FLDPQ 160(R3), (F22, F23)
+#define R_579 \
+	R_63 \
+	VAND V31.B16, V24.B16, V24.B16 \
+	VAND V31.B16, V25.B16, V25.B16 \
+	VAND V31.B16, V26.B16, V26.B16 \
+	VAND V31.B16, V27.B16, V27.B16
+#define R_580 \
+	R_248 \
+	FMLA_4S_AT(20, 24, 30, 1) \
+	FMLA_4S_AT(21, 25, 30, 1) \
+	FMLA_4S_AT(22, 26, 30, 1) \
+	FMLA_4S_AT(23, 27, 30, 1)
+#define R_581 \
+	MOVD floatArgs_tail(R0), R4 \
+	CBZ R4, end3 \
+	FMOVS (R8), F28 \
+	FMOVS (R9), F29 \
+	FMOVS (R10), F30
+#define R_586 \
+	CBZ R13, load2 \
+	R_244 \
+	JMP begun2
+#define R_587 \
+	MOVD floatArgs_tail(R0), R4 \
+	CBZ R4, end2 \
+	FMOVS (R8), F28 \
+	FMOVS (R9), F29
+#define R_589 \
+	CBZ R13, load1 \
+	R_140 \
+	JMP begun1
+#define R_590 \
+	MOVD floatArgs_tail(R0), R4 \
+	CBZ R4, end1 \
+	FMOVS (R8), F28
+#define R_591 \
+	FMOVQ 32(R1), F24 \
+	FMOVQ 48(R1), F26 \
+	R_144
+#define R_603 \
+	MOVD floatArgs_w(R0), R1 \
+	MOVD floatArgs_even(R0), R2 \
+	MOVD floatArgs_odd(R0), R3 \
+	MOVD floatArgs_pairs(R0), R4 \
+	MOVD floatArgs_ahead(R0), R5 \
+	MOVD floatArgs_step(R0), R6 \
+	MOVD floatArgs_x(R0), R8 \
+	MOVD floatArgs_stride(R0), R11 \
+	ADD R11, R8, R9 \
+	ADD R11, R9, R10 \
+	MOVD floatArgs_rows(R0), R12 \
+	MOVD floatArgs_first(R0), R13
+#define R_604 \
+	CBZ R13, load3 \
+	R_244 \
+	VEOR V16.B16, V16.B16, V16.B16 \
+	VEOR V17.B16, V17.B16, V17.B16 \
+	VEOR V18.B16, V18.B16, V18.B16 \
+	VEOR V19.B16, V19.B16, V19.B16 \
+	VEOR V20.B16, V20.B16, V20.B16 \
+	VEOR V21.B16, V21.B16, V21.B16 \
+	VEOR V22.B16, V22.B16, V22.B16 \
+	VEOR V23.B16, V23.B16, V23.B16 \
+	JMP begun3
+#define R_605 \
+	MOVD floatArgs_last(R0), R4 \
+	CBNZ R4, sum3 \
+	R_249 \
+	FSTPQ (F16, F17), 128(R2) \
+	FSTPQ (F20, F21), 128(R3) \
+	FSTPQ (F18, F19), 160(R2) \
+	FSTPQ (F22, F23), 160(R3)
+#define R_607 \
+	MOVD floatArgs_last(R0), R4 \
+	CBNZ R4, sum2 \
+	R_249
+#define R_608 \
+	MOVD floatArgs_last(R0), R4 \
+	CBNZ R4, sum1 \
+	R_141
+#define R_616 \
+	R_147 \
+	CMP $1, R4 \
+	BEQ half \
+	BGT full \
+	R_93 \
+	JMP scaled
+#define R_617 \
+	R_275 \
+	FADD_4S(16, 16, 20) \
+	FMOVQ F16, 128(R2) \
+	FADD_4S(17, 17, 21) \
+	FMOVQ F17, 144(R2) \
+	FADD_4S(18, 18, 22) \
+	FMOVQ F18, 160(R2) \
+	FADD_4S(19, 19, 23) \
+	FMOVQ F19, 176(R2)
+
 // Instructions that the assembler does not know, destination first.
 #define FADD_4S(d, n, m) WORD $(0x4e20d400|m<<16|n<<5|d)
 #define FCVTL2_4S(d, n) WORD $(0x4e217800|n<<5|d)
@@ -30,368 +1075,81 @@
 //	V24-V27 a column    V28-V30 numbers of the rows    V31 mask
 TEXT ·floatBF16NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	MOVD floatArgs_w(R0), R1
-	MOVD floatArgs_even(R0), R2
-	MOVD floatArgs_odd(R0), R3
-	MOVD floatArgs_pairs(R0), R4
-	MOVD floatArgs_ahead(R0), R5
-	MOVD floatArgs_step(R0), R6
-	MOVD floatArgs_x(R0), R8
-	MOVD floatArgs_stride(R0), R11
-	ADD R11, R8, R9
-	ADD R11, R9, R10
-	MOVD floatArgs_rows(R0), R12
-	MOVD floatArgs_first(R0), R13
+	R_603
 	MOVD $0xffff0000, R11
 	VDUP R11, V31.S4
-	CMP $1, R12
-	BEQ rows1
-	CMP $2, R12
-	BEQ rows2
+	R_545
 rows3:
-	CBZ R13, load3
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V22.B16, V22.B16, V22.B16
-	VEOR V23.B16, V23.B16, V23.B16
-	JMP begun3
+	R_604
 load3:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 0(R3), (F4, F5)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 32(R3), (F6, F7)
-	FLDPQ 64(R2), (F8, F9)
-	FLDPQ 64(R3), (F12, F13)
-	FLDPQ 96(R2), (F10, F11)
-	FLDPQ 96(R3), (F14, F15)
-	FLDPQ 128(R2), (F16, F17)
-	FLDPQ 128(R3), (F20, F21)
-	FLDPQ 160(R2), (F18, F19)
-	FLDPQ 160(R3), (F22, F23)
+	R_578
 begun3:
 	CBZ R4, tail3
 loop3:
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	FMOVD.P 8(R8), F28
-	FMOVD.P 8(R9), F29
-	FMOVD.P 8(R10), F30
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	VSHL $16, V24.S4, V24.S4
-	VSHL $16, V25.S4, V25.S4
-	VSHL $16, V26.S4, V26.S4
-	VSHL $16, V27.S4, V27.S4
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
-	FMLA_4S_AT(16, 24, 30, 0)
-	FMLA_4S_AT(17, 25, 30, 0)
-	FMLA_4S_AT(18, 26, 30, 0)
-	FMLA_4S_AT(19, 27, 30, 0)
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	VAND V31.B16, V24.B16, V24.B16
-	VAND V31.B16, V25.B16, V25.B16
-	VAND V31.B16, V26.B16, V26.B16
-	VAND V31.B16, V27.B16, V27.B16
-	FMLA_4S_AT(4, 24, 28, 1)
-	FMLA_4S_AT(5, 25, 28, 1)
-	FMLA_4S_AT(6, 26, 28, 1)
-	FMLA_4S_AT(7, 27, 28, 1)
-	FMLA_4S_AT(12, 24, 29, 1)
-	FMLA_4S_AT(13, 25, 29, 1)
-	FMLA_4S_AT(14, 26, 29, 1)
-	FMLA_4S_AT(15, 27, 29, 1)
-	FMLA_4S_AT(20, 24, 30, 1)
-	FMLA_4S_AT(21, 25, 30, 1)
-	FMLA_4S_AT(22, 26, 30, 1)
-	FMLA_4S_AT(23, 27, 30, 1)
-	ADD $64, R1
-	SUBS $1, R4
+	R_531
+	R_246
+	R_247
+	R_579
+	R_580
+	R_198
 	BNE loop3
 tail3:
-	MOVD floatArgs_tail(R0), R4
-	CBZ R4, end3
-	FMOVS (R8), F28
-	FMOVS (R9), F29
-	FMOVS (R10), F30
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	VSHL $16, V24.S4, V24.S4
-	VSHL $16, V25.S4, V25.S4
-	VSHL $16, V26.S4, V26.S4
-	VSHL $16, V27.S4, V27.S4
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
-	FMLA_4S_AT(16, 24, 30, 0)
-	FMLA_4S_AT(17, 25, 30, 0)
-	FMLA_4S_AT(18, 26, 30, 0)
-	FMLA_4S_AT(19, 27, 30, 0)
+	R_581
+	R_246
+	R_247
 end3:
-	MOVD floatArgs_last(R0), R4
-	CBNZ R4, sum3
-	FSTPQ (F0, F1), 0(R2)
-	FSTPQ (F4, F5), 0(R3)
-	FSTPQ (F2, F3), 32(R2)
-	FSTPQ (F6, F7), 32(R3)
-	FSTPQ (F8, F9), 64(R2)
-	FSTPQ (F12, F13), 64(R3)
-	FSTPQ (F10, F11), 96(R2)
-	FSTPQ (F14, F15), 96(R3)
-	FSTPQ (F16, F17), 128(R2)
-	FSTPQ (F20, F21), 128(R3)
-	FSTPQ (F18, F19), 160(R2)
-	FSTPQ (F22, F23), 160(R3)
+	R_605
 	RET
 sum3:
-	FADD_4S(0, 0, 4)
-	FMOVQ F0, 0(R2)
-	FADD_4S(1, 1, 5)
-	FMOVQ F1, 16(R2)
-	FADD_4S(2, 2, 6)
-	FMOVQ F2, 32(R2)
-	FADD_4S(3, 3, 7)
-	FMOVQ F3, 48(R2)
-	FADD_4S(8, 8, 12)
-	FMOVQ F8, 64(R2)
-	FADD_4S(9, 9, 13)
-	FMOVQ F9, 80(R2)
-	FADD_4S(10, 10, 14)
-	FMOVQ F10, 96(R2)
-	FADD_4S(11, 11, 15)
-	FMOVQ F11, 112(R2)
-	FADD_4S(16, 16, 20)
-	FMOVQ F16, 128(R2)
-	FADD_4S(17, 17, 21)
-	FMOVQ F17, 144(R2)
-	FADD_4S(18, 18, 22)
-	FMOVQ F18, 160(R2)
-	FADD_4S(19, 19, 23)
-	FMOVQ F19, 176(R2)
+	R_617
 	RET
 rows2:
-	CBZ R13, load2
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-	JMP begun2
+	R_586
 load2:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 0(R3), (F4, F5)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 32(R3), (F6, F7)
-	FLDPQ 64(R2), (F8, F9)
-	FLDPQ 64(R3), (F12, F13)
-	FLDPQ 96(R2), (F10, F11)
-	FLDPQ 96(R3), (F14, F15)
+	R_245
 begun2:
 	CBZ R4, tail2
 loop2:
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	FMOVD.P 8(R8), F28
-	FMOVD.P 8(R9), F29
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	VSHL $16, V24.S4, V24.S4
-	VSHL $16, V25.S4, V25.S4
-	VSHL $16, V26.S4, V26.S4
-	VSHL $16, V27.S4, V27.S4
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	VAND V31.B16, V24.B16, V24.B16
-	VAND V31.B16, V25.B16, V25.B16
-	VAND V31.B16, V26.B16, V26.B16
-	VAND V31.B16, V27.B16, V27.B16
-	FMLA_4S_AT(4, 24, 28, 1)
-	FMLA_4S_AT(5, 25, 28, 1)
-	FMLA_4S_AT(6, 26, 28, 1)
-	FMLA_4S_AT(7, 27, 28, 1)
-	FMLA_4S_AT(12, 24, 29, 1)
-	FMLA_4S_AT(13, 25, 29, 1)
-	FMLA_4S_AT(14, 26, 29, 1)
-	FMLA_4S_AT(15, 27, 29, 1)
-	ADD $64, R1
-	SUBS $1, R4
+	R_191
+	R_246
+	R_112
+	R_579
+	R_248
+	R_198
 	BNE loop2
 tail2:
-	MOVD floatArgs_tail(R0), R4
-	CBZ R4, end2
-	FMOVS (R8), F28
-	FMOVS (R9), F29
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	VSHL $16, V24.S4, V24.S4
-	VSHL $16, V25.S4, V25.S4
-	VSHL $16, V26.S4, V26.S4
-	VSHL $16, V27.S4, V27.S4
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
+	R_587
+	R_246
+	R_112
 end2:
-	MOVD floatArgs_last(R0), R4
-	CBNZ R4, sum2
-	FSTPQ (F0, F1), 0(R2)
-	FSTPQ (F4, F5), 0(R3)
-	FSTPQ (F2, F3), 32(R2)
-	FSTPQ (F6, F7), 32(R3)
-	FSTPQ (F8, F9), 64(R2)
-	FSTPQ (F12, F13), 64(R3)
-	FSTPQ (F10, F11), 96(R2)
-	FSTPQ (F14, F15), 96(R3)
+	R_607
 	RET
 sum2:
-	FADD_4S(0, 0, 4)
-	FMOVQ F0, 0(R2)
-	FADD_4S(1, 1, 5)
-	FMOVQ F1, 16(R2)
-	FADD_4S(2, 2, 6)
-	FMOVQ F2, 32(R2)
-	FADD_4S(3, 3, 7)
-	FMOVQ F3, 48(R2)
-	FADD_4S(8, 8, 12)
-	FMOVQ F8, 64(R2)
-	FADD_4S(9, 9, 13)
-	FMOVQ F9, 80(R2)
-	FADD_4S(10, 10, 14)
-	FMOVQ F10, 96(R2)
-	FADD_4S(11, 11, 15)
-	FMOVQ F11, 112(R2)
+	R_275
 	RET
 rows1:
-	CBZ R13, load1
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	JMP begun1
+	R_589
 load1:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 0(R3), (F4, F5)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 32(R3), (F6, F7)
+	R_115
 begun1:
 	CBZ R4, tail1
 loop1:
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	FMOVD.P 8(R8), F28
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	VSHL $16, V24.S4, V24.S4
-	VSHL $16, V25.S4, V25.S4
-	VSHL $16, V26.S4, V26.S4
-	VSHL $16, V27.S4, V27.S4
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	VAND V31.B16, V24.B16, V24.B16
-	VAND V31.B16, V25.B16, V25.B16
-	VAND V31.B16, V26.B16, V26.B16
-	VAND V31.B16, V27.B16, V27.B16
-	FMLA_4S_AT(4, 24, 28, 1)
-	FMLA_4S_AT(5, 25, 28, 1)
-	FMLA_4S_AT(6, 26, 28, 1)
-	FMLA_4S_AT(7, 27, 28, 1)
-	ADD $64, R1
-	SUBS $1, R4
+	R_104
+	R_246
+	R_74
+	R_579
+	R_116
+	R_198
 	BNE loop1
 tail1:
-	MOVD floatArgs_tail(R0), R4
-	CBZ R4, end1
-	FMOVS (R8), F28
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	VSHL $16, V24.S4, V24.S4
-	VSHL $16, V25.S4, V25.S4
-	VSHL $16, V26.S4, V26.S4
-	VSHL $16, V27.S4, V27.S4
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
+	R_590
+	R_246
+	R_74
 end1:
-	MOVD floatArgs_last(R0), R4
-	CBNZ R4, sum1
-	FSTPQ (F0, F1), 0(R2)
-	FSTPQ (F4, F5), 0(R3)
-	FSTPQ (F2, F3), 32(R2)
-	FSTPQ (F6, F7), 32(R3)
+	R_608
 	RET
 sum1:
-	FADD_4S(0, 0, 4)
-	FMOVQ F0, 0(R2)
-	FADD_4S(1, 1, 5)
-	FMOVQ F1, 16(R2)
-	FADD_4S(2, 2, 6)
-	FMOVQ F2, 32(R2)
-	FADD_4S(3, 3, 7)
-	FMOVQ F3, 48(R2)
+	R_172
 	RET
 
 // func floatF16NEON(a *floatArgs)
@@ -404,366 +1162,79 @@ sum1:
 //	V24-V27 a column    V28-V30 numbers of the rows    V31 mask
 TEXT ·floatF16NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	MOVD floatArgs_w(R0), R1
-	MOVD floatArgs_even(R0), R2
-	MOVD floatArgs_odd(R0), R3
-	MOVD floatArgs_pairs(R0), R4
-	MOVD floatArgs_ahead(R0), R5
-	MOVD floatArgs_step(R0), R6
-	MOVD floatArgs_x(R0), R8
-	MOVD floatArgs_stride(R0), R11
-	ADD R11, R8, R9
-	ADD R11, R9, R10
-	MOVD floatArgs_rows(R0), R12
-	MOVD floatArgs_first(R0), R13
-	CMP $1, R12
-	BEQ rows1
-	CMP $2, R12
-	BEQ rows2
+	R_603
+	R_545
 rows3:
-	CBZ R13, load3
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V22.B16, V22.B16, V22.B16
-	VEOR V23.B16, V23.B16, V23.B16
-	JMP begun3
+	R_604
 load3:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 0(R3), (F4, F5)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 32(R3), (F6, F7)
-	FLDPQ 64(R2), (F8, F9)
-	FLDPQ 64(R3), (F12, F13)
-	FLDPQ 96(R2), (F10, F11)
-	FLDPQ 96(R3), (F14, F15)
-	FLDPQ 128(R2), (F16, F17)
-	FLDPQ 128(R3), (F20, F21)
-	FLDPQ 160(R2), (F18, F19)
-	FLDPQ 160(R3), (F22, F23)
+	R_578
 begun3:
 	CBZ R4, tail3
 loop3:
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	FMOVD.P 8(R8), F28
-	FMOVD.P 8(R9), F29
-	FMOVD.P 8(R10), F30
-	FMOVQ 0(R1), F24
-	FMOVQ 16(R1), F26
-	FCVTL2_4S(25, 24)
-	FCVTL_4S(24, 24)
-	FCVTL2_4S(27, 26)
-	FCVTL_4S(26, 26)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
-	FMLA_4S_AT(16, 24, 30, 0)
-	FMLA_4S_AT(17, 25, 30, 0)
-	FMLA_4S_AT(18, 26, 30, 0)
-	FMLA_4S_AT(19, 27, 30, 0)
-	FMOVQ 32(R1), F24
-	FMOVQ 48(R1), F26
-	FCVTL2_4S(25, 24)
-	FCVTL_4S(24, 24)
-	FCVTL2_4S(27, 26)
-	FCVTL_4S(26, 26)
-	FMLA_4S_AT(4, 24, 28, 1)
-	FMLA_4S_AT(5, 25, 28, 1)
-	FMLA_4S_AT(6, 26, 28, 1)
-	FMLA_4S_AT(7, 27, 28, 1)
-	FMLA_4S_AT(12, 24, 29, 1)
-	FMLA_4S_AT(13, 25, 29, 1)
-	FMLA_4S_AT(14, 26, 29, 1)
-	FMLA_4S_AT(15, 27, 29, 1)
-	FMLA_4S_AT(20, 24, 30, 1)
-	FMLA_4S_AT(21, 25, 30, 1)
-	FMLA_4S_AT(22, 26, 30, 1)
-	FMLA_4S_AT(23, 27, 30, 1)
-	ADD $64, R1
-	SUBS $1, R4
+	R_531
+	R_251
+	R_247
+	R_591
+	R_580
+	R_198
 	BNE loop3
 tail3:
-	MOVD floatArgs_tail(R0), R4
-	CBZ R4, end3
-	FMOVS (R8), F28
-	FMOVS (R9), F29
-	FMOVS (R10), F30
-	FMOVQ 0(R1), F24
-	FMOVQ 16(R1), F26
-	FCVTL2_4S(25, 24)
-	FCVTL_4S(24, 24)
-	FCVTL2_4S(27, 26)
-	FCVTL_4S(26, 26)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
-	FMLA_4S_AT(16, 24, 30, 0)
-	FMLA_4S_AT(17, 25, 30, 0)
-	FMLA_4S_AT(18, 26, 30, 0)
-	FMLA_4S_AT(19, 27, 30, 0)
+	R_581
+	R_251
+	R_247
 end3:
-	MOVD floatArgs_last(R0), R4
-	CBNZ R4, sum3
-	FSTPQ (F0, F1), 0(R2)
-	FSTPQ (F4, F5), 0(R3)
-	FSTPQ (F2, F3), 32(R2)
-	FSTPQ (F6, F7), 32(R3)
-	FSTPQ (F8, F9), 64(R2)
-	FSTPQ (F12, F13), 64(R3)
-	FSTPQ (F10, F11), 96(R2)
-	FSTPQ (F14, F15), 96(R3)
-	FSTPQ (F16, F17), 128(R2)
-	FSTPQ (F20, F21), 128(R3)
-	FSTPQ (F18, F19), 160(R2)
-	FSTPQ (F22, F23), 160(R3)
+	R_605
 	RET
 sum3:
-	FADD_4S(0, 0, 4)
-	FMOVQ F0, 0(R2)
-	FADD_4S(1, 1, 5)
-	FMOVQ F1, 16(R2)
-	FADD_4S(2, 2, 6)
-	FMOVQ F2, 32(R2)
-	FADD_4S(3, 3, 7)
-	FMOVQ F3, 48(R2)
-	FADD_4S(8, 8, 12)
-	FMOVQ F8, 64(R2)
-	FADD_4S(9, 9, 13)
-	FMOVQ F9, 80(R2)
-	FADD_4S(10, 10, 14)
-	FMOVQ F10, 96(R2)
-	FADD_4S(11, 11, 15)
-	FMOVQ F11, 112(R2)
-	FADD_4S(16, 16, 20)
-	FMOVQ F16, 128(R2)
-	FADD_4S(17, 17, 21)
-	FMOVQ F17, 144(R2)
-	FADD_4S(18, 18, 22)
-	FMOVQ F18, 160(R2)
-	FADD_4S(19, 19, 23)
-	FMOVQ F19, 176(R2)
+	R_617
 	RET
 rows2:
-	CBZ R13, load2
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-	JMP begun2
+	R_586
 load2:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 0(R3), (F4, F5)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 32(R3), (F6, F7)
-	FLDPQ 64(R2), (F8, F9)
-	FLDPQ 64(R3), (F12, F13)
-	FLDPQ 96(R2), (F10, F11)
-	FLDPQ 96(R3), (F14, F15)
+	R_245
 begun2:
 	CBZ R4, tail2
 loop2:
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	FMOVD.P 8(R8), F28
-	FMOVD.P 8(R9), F29
-	FMOVQ 0(R1), F24
-	FMOVQ 16(R1), F26
-	FCVTL2_4S(25, 24)
-	FCVTL_4S(24, 24)
-	FCVTL2_4S(27, 26)
-	FCVTL_4S(26, 26)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
-	FMOVQ 32(R1), F24
-	FMOVQ 48(R1), F26
-	FCVTL2_4S(25, 24)
-	FCVTL_4S(24, 24)
-	FCVTL2_4S(27, 26)
-	FCVTL_4S(26, 26)
-	FMLA_4S_AT(4, 24, 28, 1)
-	FMLA_4S_AT(5, 25, 28, 1)
-	FMLA_4S_AT(6, 26, 28, 1)
-	FMLA_4S_AT(7, 27, 28, 1)
-	FMLA_4S_AT(12, 24, 29, 1)
-	FMLA_4S_AT(13, 25, 29, 1)
-	FMLA_4S_AT(14, 26, 29, 1)
-	FMLA_4S_AT(15, 27, 29, 1)
-	ADD $64, R1
-	SUBS $1, R4
+	R_191
+	R_251
+	R_112
+	R_591
+	R_248
+	R_198
 	BNE loop2
 tail2:
-	MOVD floatArgs_tail(R0), R4
-	CBZ R4, end2
-	FMOVS (R8), F28
-	FMOVS (R9), F29
-	FMOVQ 0(R1), F24
-	FMOVQ 16(R1), F26
-	FCVTL2_4S(25, 24)
-	FCVTL_4S(24, 24)
-	FCVTL2_4S(27, 26)
-	FCVTL_4S(26, 26)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
+	R_587
+	R_251
+	R_112
 end2:
-	MOVD floatArgs_last(R0), R4
-	CBNZ R4, sum2
-	FSTPQ (F0, F1), 0(R2)
-	FSTPQ (F4, F5), 0(R3)
-	FSTPQ (F2, F3), 32(R2)
-	FSTPQ (F6, F7), 32(R3)
-	FSTPQ (F8, F9), 64(R2)
-	FSTPQ (F12, F13), 64(R3)
-	FSTPQ (F10, F11), 96(R2)
-	FSTPQ (F14, F15), 96(R3)
+	R_607
 	RET
 sum2:
-	FADD_4S(0, 0, 4)
-	FMOVQ F0, 0(R2)
-	FADD_4S(1, 1, 5)
-	FMOVQ F1, 16(R2)
-	FADD_4S(2, 2, 6)
-	FMOVQ F2, 32(R2)
-	FADD_4S(3, 3, 7)
-	FMOVQ F3, 48(R2)
-	FADD_4S(8, 8, 12)
-	FMOVQ F8, 64(R2)
-	FADD_4S(9, 9, 13)
-	FMOVQ F9, 80(R2)
-	FADD_4S(10, 10, 14)
-	FMOVQ F10, 96(R2)
-	FADD_4S(11, 11, 15)
-	FMOVQ F11, 112(R2)
+	R_275
 	RET
 rows1:
-	CBZ R13, load1
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	JMP begun1
+	R_589
 load1:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 0(R3), (F4, F5)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 32(R3), (F6, F7)
+	R_115
 begun1:
 	CBZ R4, tail1
 loop1:
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	FMOVD.P 8(R8), F28
-	FMOVQ 0(R1), F24
-	FMOVQ 16(R1), F26
-	FCVTL2_4S(25, 24)
-	FCVTL_4S(24, 24)
-	FCVTL2_4S(27, 26)
-	FCVTL_4S(26, 26)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMOVQ 32(R1), F24
-	FMOVQ 48(R1), F26
-	FCVTL2_4S(25, 24)
-	FCVTL_4S(24, 24)
-	FCVTL2_4S(27, 26)
-	FCVTL_4S(26, 26)
-	FMLA_4S_AT(4, 24, 28, 1)
-	FMLA_4S_AT(5, 25, 28, 1)
-	FMLA_4S_AT(6, 26, 28, 1)
-	FMLA_4S_AT(7, 27, 28, 1)
-	ADD $64, R1
-	SUBS $1, R4
+	R_104
+	R_251
+	R_74
+	R_591
+	R_116
+	R_198
 	BNE loop1
 tail1:
-	MOVD floatArgs_tail(R0), R4
-	CBZ R4, end1
-	FMOVS (R8), F28
-	FMOVQ 0(R1), F24
-	FMOVQ 16(R1), F26
-	FCVTL2_4S(25, 24)
-	FCVTL_4S(24, 24)
-	FCVTL2_4S(27, 26)
-	FCVTL_4S(26, 26)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
+	R_590
+	R_251
+	R_74
 end1:
-	MOVD floatArgs_last(R0), R4
-	CBNZ R4, sum1
-	FSTPQ (F0, F1), 0(R2)
-	FSTPQ (F4, F5), 0(R3)
-	FSTPQ (F2, F3), 32(R2)
-	FSTPQ (F6, F7), 32(R3)
+	R_608
 	RET
 sum1:
-	FADD_4S(0, 0, 4)
-	FMOVQ F0, 0(R2)
-	FADD_4S(1, 1, 5)
-	FMOVQ F1, 16(R2)
-	FADD_4S(2, 2, 6)
-	FMOVQ F2, 32(R2)
-	FADD_4S(3, 3, 7)
-	FMOVQ F3, 48(R2)
+	R_172
 	RET
 
 // func floatF32NEON(a *floatArgs)
@@ -776,336 +1247,82 @@ sum1:
 //	V24-V27 a column    V28-V30 numbers of the rows    V31 mask
 TEXT ·floatF32NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	MOVD floatArgs_w(R0), R1
-	MOVD floatArgs_even(R0), R2
-	MOVD floatArgs_odd(R0), R3
-	MOVD floatArgs_pairs(R0), R4
-	MOVD floatArgs_ahead(R0), R5
-	MOVD floatArgs_step(R0), R6
-	MOVD floatArgs_x(R0), R8
-	MOVD floatArgs_stride(R0), R11
-	ADD R11, R8, R9
-	ADD R11, R9, R10
-	MOVD floatArgs_rows(R0), R12
-	MOVD floatArgs_first(R0), R13
-	CMP $1, R12
-	BEQ rows1
-	CMP $2, R12
-	BEQ rows2
+	R_603
+	R_545
 rows3:
-	CBZ R13, load3
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-	VEOR V16.B16, V16.B16, V16.B16
-	VEOR V17.B16, V17.B16, V17.B16
-	VEOR V18.B16, V18.B16, V18.B16
-	VEOR V19.B16, V19.B16, V19.B16
-	VEOR V20.B16, V20.B16, V20.B16
-	VEOR V21.B16, V21.B16, V21.B16
-	VEOR V22.B16, V22.B16, V22.B16
-	VEOR V23.B16, V23.B16, V23.B16
-	JMP begun3
+	R_604
 load3:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 0(R3), (F4, F5)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 32(R3), (F6, F7)
-	FLDPQ 64(R2), (F8, F9)
-	FLDPQ 64(R3), (F12, F13)
-	FLDPQ 96(R2), (F10, F11)
-	FLDPQ 96(R3), (F14, F15)
-	FLDPQ 128(R2), (F16, F17)
-	FLDPQ 128(R3), (F20, F21)
-	FLDPQ 160(R2), (F18, F19)
-	FLDPQ 160(R3), (F22, F23)
+	R_578
 begun3:
 	CBZ R4, tail3
 loop3:
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	FMOVD.P 8(R8), F28
-	FMOVD.P 8(R9), F29
-	FMOVD.P 8(R10), F30
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
-	FMLA_4S_AT(16, 24, 30, 0)
-	FMLA_4S_AT(17, 25, 30, 0)
-	FMLA_4S_AT(18, 26, 30, 0)
-	FMLA_4S_AT(19, 27, 30, 0)
-	FLDPQ 64(R1), (F24, F25)
-	FLDPQ 96(R1), (F26, F27)
-	FMLA_4S_AT(4, 24, 28, 1)
-	FMLA_4S_AT(5, 25, 28, 1)
-	FMLA_4S_AT(6, 26, 28, 1)
-	FMLA_4S_AT(7, 27, 28, 1)
-	FMLA_4S_AT(12, 24, 29, 1)
-	FMLA_4S_AT(13, 25, 29, 1)
-	FMLA_4S_AT(14, 26, 29, 1)
-	FMLA_4S_AT(15, 27, 29, 1)
-	FMLA_4S_AT(20, 24, 30, 1)
-	FMLA_4S_AT(21, 25, 30, 1)
-	FMLA_4S_AT(22, 26, 30, 1)
-	FMLA_4S_AT(23, 27, 30, 1)
-	ADD $128, R1
-	SUBS $1, R4
+	R_83
+	R_531
+	R_63
+	R_247
+	R_566
+	R_580
+	R_567
 	BNE loop3
 tail3:
-	MOVD floatArgs_tail(R0), R4
-	CBZ R4, end3
-	FMOVS (R8), F28
-	FMOVS (R9), F29
-	FMOVS (R10), F30
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
-	FMLA_4S_AT(16, 24, 30, 0)
-	FMLA_4S_AT(17, 25, 30, 0)
-	FMLA_4S_AT(18, 26, 30, 0)
-	FMLA_4S_AT(19, 27, 30, 0)
+	R_581
+	R_63
+	R_247
 end3:
-	MOVD floatArgs_last(R0), R4
-	CBNZ R4, sum3
-	FSTPQ (F0, F1), 0(R2)
-	FSTPQ (F4, F5), 0(R3)
-	FSTPQ (F2, F3), 32(R2)
-	FSTPQ (F6, F7), 32(R3)
-	FSTPQ (F8, F9), 64(R2)
-	FSTPQ (F12, F13), 64(R3)
-	FSTPQ (F10, F11), 96(R2)
-	FSTPQ (F14, F15), 96(R3)
-	FSTPQ (F16, F17), 128(R2)
-	FSTPQ (F20, F21), 128(R3)
-	FSTPQ (F18, F19), 160(R2)
-	FSTPQ (F22, F23), 160(R3)
+	R_605
 	RET
 sum3:
-	FADD_4S(0, 0, 4)
-	FMOVQ F0, 0(R2)
-	FADD_4S(1, 1, 5)
-	FMOVQ F1, 16(R2)
-	FADD_4S(2, 2, 6)
-	FMOVQ F2, 32(R2)
-	FADD_4S(3, 3, 7)
-	FMOVQ F3, 48(R2)
-	FADD_4S(8, 8, 12)
-	FMOVQ F8, 64(R2)
-	FADD_4S(9, 9, 13)
-	FMOVQ F9, 80(R2)
-	FADD_4S(10, 10, 14)
-	FMOVQ F10, 96(R2)
-	FADD_4S(11, 11, 15)
-	FMOVQ F11, 112(R2)
-	FADD_4S(16, 16, 20)
-	FMOVQ F16, 128(R2)
-	FADD_4S(17, 17, 21)
-	FMOVQ F17, 144(R2)
-	FADD_4S(18, 18, 22)
-	FMOVQ F18, 160(R2)
-	FADD_4S(19, 19, 23)
-	FMOVQ F19, 176(R2)
+	R_617
 	RET
 rows2:
-	CBZ R13, load2
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	VEOR V8.B16, V8.B16, V8.B16
-	VEOR V9.B16, V9.B16, V9.B16
-	VEOR V10.B16, V10.B16, V10.B16
-	VEOR V11.B16, V11.B16, V11.B16
-	VEOR V12.B16, V12.B16, V12.B16
-	VEOR V13.B16, V13.B16, V13.B16
-	VEOR V14.B16, V14.B16, V14.B16
-	VEOR V15.B16, V15.B16, V15.B16
-	JMP begun2
+	R_586
 load2:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 0(R3), (F4, F5)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 32(R3), (F6, F7)
-	FLDPQ 64(R2), (F8, F9)
-	FLDPQ 64(R3), (F12, F13)
-	FLDPQ 96(R2), (F10, F11)
-	FLDPQ 96(R3), (F14, F15)
+	R_245
 begun2:
 	CBZ R4, tail2
 loop2:
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	FMOVD.P 8(R8), F28
-	FMOVD.P 8(R9), F29
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
-	FLDPQ 64(R1), (F24, F25)
-	FLDPQ 96(R1), (F26, F27)
-	FMLA_4S_AT(4, 24, 28, 1)
-	FMLA_4S_AT(5, 25, 28, 1)
-	FMLA_4S_AT(6, 26, 28, 1)
-	FMLA_4S_AT(7, 27, 28, 1)
-	FMLA_4S_AT(12, 24, 29, 1)
-	FMLA_4S_AT(13, 25, 29, 1)
-	FMLA_4S_AT(14, 26, 29, 1)
-	FMLA_4S_AT(15, 27, 29, 1)
-	ADD $128, R1
-	SUBS $1, R4
+	R_83
+	R_191
+	R_63
+	R_112
+	R_566
+	R_248
+	R_567
 	BNE loop2
 tail2:
-	MOVD floatArgs_tail(R0), R4
-	CBZ R4, end2
-	FMOVS (R8), F28
-	FMOVS (R9), F29
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FMLA_4S_AT(8, 24, 29, 0)
-	FMLA_4S_AT(9, 25, 29, 0)
-	FMLA_4S_AT(10, 26, 29, 0)
-	FMLA_4S_AT(11, 27, 29, 0)
+	R_587
+	R_63
+	R_112
 end2:
-	MOVD floatArgs_last(R0), R4
-	CBNZ R4, sum2
-	FSTPQ (F0, F1), 0(R2)
-	FSTPQ (F4, F5), 0(R3)
-	FSTPQ (F2, F3), 32(R2)
-	FSTPQ (F6, F7), 32(R3)
-	FSTPQ (F8, F9), 64(R2)
-	FSTPQ (F12, F13), 64(R3)
-	FSTPQ (F10, F11), 96(R2)
-	FSTPQ (F14, F15), 96(R3)
+	R_607
 	RET
 sum2:
-	FADD_4S(0, 0, 4)
-	FMOVQ F0, 0(R2)
-	FADD_4S(1, 1, 5)
-	FMOVQ F1, 16(R2)
-	FADD_4S(2, 2, 6)
-	FMOVQ F2, 32(R2)
-	FADD_4S(3, 3, 7)
-	FMOVQ F3, 48(R2)
-	FADD_4S(8, 8, 12)
-	FMOVQ F8, 64(R2)
-	FADD_4S(9, 9, 13)
-	FMOVQ F9, 80(R2)
-	FADD_4S(10, 10, 14)
-	FMOVQ F10, 96(R2)
-	FADD_4S(11, 11, 15)
-	FMOVQ F11, 112(R2)
+	R_275
 	RET
 rows1:
-	CBZ R13, load1
-	VEOR V0.B16, V0.B16, V0.B16
-	VEOR V1.B16, V1.B16, V1.B16
-	VEOR V2.B16, V2.B16, V2.B16
-	VEOR V3.B16, V3.B16, V3.B16
-	VEOR V4.B16, V4.B16, V4.B16
-	VEOR V5.B16, V5.B16, V5.B16
-	VEOR V6.B16, V6.B16, V6.B16
-	VEOR V7.B16, V7.B16, V7.B16
-	JMP begun1
+	R_589
 load1:
-	FLDPQ 0(R2), (F0, F1)
-	FLDPQ 0(R3), (F4, F5)
-	FLDPQ 32(R2), (F2, F3)
-	FLDPQ 32(R3), (F6, F7)
+	R_115
 begun1:
 	CBZ R4, tail1
 loop1:
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	PRFM (R5), PLDL1KEEP
-	ADD R6, R5
-	FMOVD.P 8(R8), F28
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
-	FLDPQ 64(R1), (F24, F25)
-	FLDPQ 96(R1), (F26, F27)
-	FMLA_4S_AT(4, 24, 28, 1)
-	FMLA_4S_AT(5, 25, 28, 1)
-	FMLA_4S_AT(6, 26, 28, 1)
-	FMLA_4S_AT(7, 27, 28, 1)
-	ADD $128, R1
-	SUBS $1, R4
+	R_83
+	R_104
+	R_63
+	R_74
+	R_566
+	R_116
+	R_567
 	BNE loop1
 tail1:
-	MOVD floatArgs_tail(R0), R4
-	CBZ R4, end1
-	FMOVS (R8), F28
-	FLDPQ 0(R1), (F24, F25)
-	FLDPQ 32(R1), (F26, F27)
-	FMLA_4S_AT(0, 24, 28, 0)
-	FMLA_4S_AT(1, 25, 28, 0)
-	FMLA_4S_AT(2, 26, 28, 0)
-	FMLA_4S_AT(3, 27, 28, 0)
+	R_590
+	R_63
+	R_74
 end1:
-	MOVD floatArgs_last(R0), R4
-	CBNZ R4, sum1
-	FSTPQ (F0, F1), 0(R2)
-	FSTPQ (F4, F5), 0(R3)
-	FSTPQ (F2, F3), 32(R2)
-	FSTPQ (F6, F7), 32(R3)
+	R_608
 	RET
 sum1:
-	FADD_4S(0, 0, 4)
-	FMOVQ F0, 0(R2)
-	FADD_4S(1, 1, 5)
-	FMOVQ F1, 16(R2)
-	FADD_4S(2, 2, 6)
-	FMOVQ F2, 32(R2)
-	FADD_4S(3, 3, 7)
-	FMOVQ F3, 48(R2)
+	R_172
 	RET
 
 DATA decodeNibble<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
@@ -1169,933 +1386,136 @@ GLOBL decode256<>(SB), RODATA|NOPTR, $16
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine2NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R1
-	MOVD decodeArgs_dst(R1), R0
-	MOVD decodeArgs_block(R1), R8
-	MOVD decodeArgs_blocks(R1), R11
-	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_scales(R1), R9
-	MOVD decodeArgs_columns(R1), R10
-	MOVD decodeArgs_scale(R1), R4
-	MOVD decodeArgs_step(R1), R13
+	R_173
 	MOVD $decodeTwo<>(SB), R15
 	FMOVQ 0(R15), F24
-	MOVD $decodeByte<>(SB), R15
-	FMOVQ 0(R15), F31
+	R_225
 block:
-	MOVD R8, R1
-	MOVD R10, R3
-	MOVD R9, R15
+	R_147
 	TBNZ $3, R4, pointed // decodePoints
-	CMP $3, R4
-	BGE implied
-	CMP $1, R4
-	BEQ half
-	BGT full
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	FMOVQ 32(R15), F20
-	SHLL2_4S_16(21, 20)
-	SHLL_4S_16(20, 20)
-	FMOVQ 48(R15), F22
-	SHLL2_4S_16(23, 22)
-	SHLL_4S_16(22, 22)
-	JMP scaled
+	R_301
 half:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	FMOVQ 32(R15), F20
-	FCVTL2_4S(21, 20)
-	FCVTL_4S(20, 20)
-	FMOVQ 48(R15), F22
-	FCVTL2_4S(23, 22)
-	FCVTL_4S(22, 22)
-	JMP scaled
+	R_302
 full:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	FLDPQ 64(R15), (F20, F21)
-	FLDPQ 96(R15), (F22, F23)
+	R_257
 scaled:
 	LSR $4, R3
 	TBZ $3, R4, step // decodePoints
 points:
-	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 496(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 704(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 720(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 736(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 752(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 960(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 976(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 992(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 1008(R0)
-	ADD $64, R1
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE points
-	JMP decoded
+	R_490
+	R_278
+	R_45
+	R_303
+	R_45
+	R_304
+	R_45
+	R_305
+	R_86
+	R_133
+	R_306
+	R_95
+	R_133
+	R_307
+	R_96
+	R_133
+	R_334
+	R_97
+	R_133
+	R_335
+	R_509
+	R_150
+	R_336
+	R_491
+	R_150
+	R_337
+	R_492
+	R_150
+	R_368
+	R_493
+	R_150
+	R_369
+	R_538
+	R_134
+	R_370
+	R_510
+	R_134
+	R_371
+	R_511
+	R_134
+	R_399
+	R_512
+	R_134
+	R_400
+	R_494
+	R_351
 step:
-	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 496(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 704(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 720(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 736(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 752(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 960(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 976(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 992(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 1008(R0)
-	ADD $64, R1
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE step
+	R_490
+	R_376
+	R_45
+	R_401
+	R_45
+	R_402
+	R_45
+	R_403
+	R_86
+	R_133
+	R_404
+	R_95
+	R_133
+	R_429
+	R_96
+	R_133
+	R_430
+	R_97
+	R_133
+	R_431
+	R_509
+	R_150
+	R_432
+	R_491
+	R_150
+	R_467
+	R_492
+	R_150
+	R_468
+	R_493
+	R_150
+	R_469
+	R_538
+	R_134
+	R_470
+	R_510
+	R_134
+	R_501
+	R_511
+	R_134
+	R_502
+	R_512
+	R_134
+	R_503
+	R_494
+	R_135
 decoded:
-	ADD R12, R8
-	ADD R13, R9
-	SUBS $1, R11
-	BNE block
+	R_149
 	RET
 implied:
-	BGT wide
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	JMP multiple
+	R_448
 wide:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
+	R_60
 multiple:
 	MOVD a+0(FP), R15
-	FMOVS decodeArgs_zero(R15), F0
-	FMUL_4S_AT(20, 16, 0, 0)
-	FMUL_4S_AT(21, 17, 0, 0)
-	FMUL_4S_AT(22, 18, 0, 0)
-	FMUL_4S_AT(23, 19, 0, 0)
-	JMP scaled
+	R_476
 pointed:
-	TBNZ $0, R4, zeroHalf
-	TBNZ $1, R4, zeroFull
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	JMP zeroScaled
+	R_477
 zeroFull:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	JMP zeroScaled
+	R_478
 zeroHalf:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
+	R_90
 zeroScaled:
 	MOVD a+0(FP), R15
-	MOVD decodeArgs_zeros(R15), R5
-	CBZ R5, equal
-	ADD R9, R5, R15
-	FMOVQ 0(R15), F20
-	VUXTL2 V20.B16, V22.H8
-	VUXTL V20.B8, V20.H8
-	VUXTL2 V20.H8, V21.S4
-	VUXTL V20.H4, V20.S4
-	VUXTL2 V22.H8, V23.S4
-	VUXTL V22.H4, V22.S4
-	SCVTF_4S(20, 20)
-	SCVTF_4S(21, 21)
-	SCVTF_4S(22, 22)
-	SCVTF_4S(23, 23)
-	FNEG_4S(20, 20)
-	FNEG_4S(21, 21)
-	FNEG_4S(22, 22)
-	FNEG_4S(23, 23)
-	JMP scaled
+	R_570
 equal:
-	FMOVS decodeArgs_zero(R15), F0
-	VDUP V0.S[0], V20.S4
-	VDUP V0.S[0], V21.S4
-	VDUP V0.S[0], V22.S4
-	VDUP V0.S[0], V23.S4
-	JMP scaled
+	R_506
 
 // func decodeAffine3NEON(a *decodeArgs)
 //
@@ -2106,14 +1526,7 @@ equal:
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine3NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R1
-	MOVD decodeArgs_dst(R1), R0
-	MOVD decodeArgs_block(R1), R8
-	MOVD decodeArgs_blocks(R1), R11
-	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_scales(R1), R9
-	MOVD decodeArgs_columns(R1), R10
-	MOVD decodeArgs_scale(R1), R4
-	MOVD decodeArgs_step(R1), R13
+	R_173
 	MOVD $decodeTwo<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $decodeBits<>(SB), R15
@@ -2126,1086 +1539,168 @@ TEXT ·decodeAffine3NEON(SB), NOSPLIT, $0-8
 	FMOVQ 0(R15), F29
 	MOVD $decodeSpread3<>(SB), R15
 	FMOVQ 0(R15), F30
-	MOVD $decodeByte<>(SB), R15
-	FMOVQ 0(R15), F31
+	R_225
 block:
-	MOVD R8, R1
-	MOVD R10, R3
-	MOVD R9, R15
+	R_147
 	TBNZ $3, R4, pointed // decodePoints
-	CMP $3, R4
-	BGE implied
-	CMP $1, R4
-	BEQ half
-	BGT full
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	FMOVQ 32(R15), F20
-	SHLL2_4S_16(21, 20)
-	SHLL_4S_16(20, 20)
-	FMOVQ 48(R15), F22
-	SHLL2_4S_16(23, 22)
-	SHLL_4S_16(22, 22)
-	JMP scaled
+	R_301
 half:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	FMOVQ 32(R15), F20
-	FCVTL2_4S(21, 20)
-	FCVTL_4S(20, 20)
-	FMOVQ 48(R15), F22
-	FCVTL2_4S(23, 22)
-	FCVTL_4S(22, 22)
-	JMP scaled
+	R_302
 full:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	FLDPQ 64(R15), (F20, F21)
-	FLDPQ 96(R15), (F22, F23)
+	R_257
 scaled:
 	ADD R3<<2, R1, R7
 	LSR $4, R3
 	TBZ $3, R4, step // decodePoints
 points:
-	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 496(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 704(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 720(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 736(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 752(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 960(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 976(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 992(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 1008(R0)
-	ADD $64, R1
+	R_571
+	R_136
+	R_278
+	R_75
+	R_151
+	R_303
+	R_75
+	R_174
+	R_304
+	R_75
+	R_208
+	R_305
+	R_86
+	R_175
+	R_136
+	R_306
+	R_95
+	R_175
+	R_151
+	R_307
+	R_96
+	R_175
+	R_174
+	R_334
+	R_97
+	R_175
+	R_208
+	R_335
+	R_509
+	R_176
+	R_136
+	R_336
+	R_491
+	R_176
+	R_151
+	R_337
+	R_492
+	R_176
+	R_174
+	R_368
+	R_493
+	R_176
+	R_208
+	R_369
+	R_538
+	R_153
+	R_136
+	R_370
+	R_510
+	R_153
+	R_151
+	R_371
+	R_511
+	R_153
+	R_174
+	R_399
+	R_512
+	R_153
+	R_208
+	R_400
+	R_494
 	ADD $32, R7
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE points
-	JMP decoded
+	R_351
 step:
-	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $2, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 496(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 704(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 720(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 736(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 752(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 960(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 976(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 992(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $6, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $2, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 1008(R0)
-	ADD $64, R1
+	R_571
+	R_136
+	R_376
+	R_75
+	R_151
+	R_401
+	R_75
+	R_174
+	R_402
+	R_75
+	R_208
+	R_403
+	R_86
+	R_175
+	R_136
+	R_404
+	R_95
+	R_175
+	R_151
+	R_429
+	R_96
+	R_175
+	R_174
+	R_430
+	R_97
+	R_175
+	R_208
+	R_431
+	R_509
+	R_176
+	R_136
+	R_432
+	R_491
+	R_176
+	R_151
+	R_467
+	R_492
+	R_176
+	R_174
+	R_468
+	R_493
+	R_176
+	R_208
+	R_469
+	R_538
+	R_153
+	R_136
+	R_470
+	R_510
+	R_153
+	R_151
+	R_501
+	R_511
+	R_153
+	R_174
+	R_502
+	R_512
+	R_153
+	R_208
+	R_503
+	R_494
 	ADD $32, R7
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE step
+	R_135
 decoded:
-	ADD R12, R8
-	ADD R13, R9
-	SUBS $1, R11
-	BNE block
+	R_149
 	RET
 implied:
-	BGT wide
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	JMP multiple
+	R_448
 wide:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
+	R_60
 multiple:
 	MOVD a+0(FP), R15
-	FMOVS decodeArgs_zero(R15), F0
-	FMUL_4S_AT(20, 16, 0, 0)
-	FMUL_4S_AT(21, 17, 0, 0)
-	FMUL_4S_AT(22, 18, 0, 0)
-	FMUL_4S_AT(23, 19, 0, 0)
-	JMP scaled
+	R_476
 pointed:
-	TBNZ $0, R4, zeroHalf
-	TBNZ $1, R4, zeroFull
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	JMP zeroScaled
+	R_477
 zeroFull:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	JMP zeroScaled
+	R_478
 zeroHalf:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
+	R_90
 zeroScaled:
 	MOVD a+0(FP), R15
-	MOVD decodeArgs_zeros(R15), R5
-	CBZ R5, equal
-	ADD R9, R5, R15
-	FMOVQ 0(R15), F20
-	VUXTL2 V20.B16, V22.H8
-	VUXTL V20.B8, V20.H8
-	VUXTL2 V20.H8, V21.S4
-	VUXTL V20.H4, V20.S4
-	VUXTL2 V22.H8, V23.S4
-	VUXTL V22.H4, V22.S4
-	SCVTF_4S(20, 20)
-	SCVTF_4S(21, 21)
-	SCVTF_4S(22, 22)
-	SCVTF_4S(23, 23)
-	FNEG_4S(20, 20)
-	FNEG_4S(21, 21)
-	FNEG_4S(22, 22)
-	FNEG_4S(23, 23)
-	JMP scaled
+	R_570
 equal:
-	FMOVS decodeArgs_zero(R15), F0
-	VDUP V0.S[0], V20.S4
-	VDUP V0.S[0], V21.S4
-	VDUP V0.S[0], V22.S4
-	VDUP V0.S[0], V23.S4
-	JMP scaled
+	R_506
 
 // func decodeAffine4NEON(a *decodeArgs)
 //
@@ -3216,917 +1711,134 @@ equal:
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine4NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R1
-	MOVD decodeArgs_dst(R1), R0
-	MOVD decodeArgs_block(R1), R8
-	MOVD decodeArgs_blocks(R1), R11
-	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_scales(R1), R9
-	MOVD decodeArgs_columns(R1), R10
-	MOVD decodeArgs_scale(R1), R4
-	MOVD decodeArgs_step(R1), R13
-	MOVD $decodeNibble<>(SB), R15
-	FMOVQ 0(R15), F24
-	MOVD $decodeByte<>(SB), R15
-	FMOVQ 0(R15), F31
+	R_508
+	R_225
 block:
-	MOVD R8, R1
-	MOVD R10, R3
-	MOVD R9, R15
+	R_147
 	TBNZ $3, R4, pointed // decodePoints
-	CMP $3, R4
-	BGE implied
-	CMP $1, R4
-	BEQ half
-	BGT full
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	FMOVQ 32(R15), F20
-	SHLL2_4S_16(21, 20)
-	SHLL_4S_16(20, 20)
-	FMOVQ 48(R15), F22
-	SHLL2_4S_16(23, 22)
-	SHLL_4S_16(22, 22)
-	JMP scaled
+	R_301
 half:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	FMOVQ 32(R15), F20
-	FCVTL2_4S(21, 20)
-	FCVTL_4S(20, 20)
-	FMOVQ 48(R15), F22
-	FCVTL2_4S(23, 22)
-	FCVTL_4S(22, 22)
-	JMP scaled
+	R_302
 full:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	FLDPQ 64(R15), (F20, F21)
-	FLDPQ 96(R15), (F22, F23)
+	R_257
 scaled:
 	LSR $4, R3
 	TBZ $3, R4, step // decodePoints
 points:
-	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 496(R0)
-	FMOVQ 64(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 704(R0)
-	FMOVQ 80(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 720(R0)
-	FMOVQ 96(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 736(R0)
-	FMOVQ 112(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 752(R0)
-	FMOVQ 64(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 960(R0)
-	FMOVQ 80(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 976(R0)
-	FMOVQ 96(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 992(R0)
-	FMOVQ 112(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 1008(R0)
-	ADD $128, R1
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE points
-	JMP decoded
+	R_490
+	R_278
+	R_45
+	R_303
+	R_45
+	R_304
+	R_45
+	R_305
+	R_86
+	R_92
+	R_306
+	R_95
+	R_92
+	R_307
+	R_96
+	R_92
+	R_334
+	R_97
+	R_92
+	R_335
+	R_154
+	R_45
+	R_336
+	R_155
+	R_45
+	R_337
+	R_156
+	R_45
+	R_368
+	R_157
+	R_45
+	R_369
+	R_177
+	R_92
+	R_370
+	R_178
+	R_92
+	R_371
+	R_179
+	R_92
+	R_399
+	R_180
+	R_92
+	R_400
+	R_158
+	R_351
 step:
-	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 496(R0)
-	FMOVQ 64(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 704(R0)
-	FMOVQ 80(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 720(R0)
-	FMOVQ 96(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 736(R0)
-	FMOVQ 112(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 752(R0)
-	FMOVQ 64(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 960(R0)
-	FMOVQ 80(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 976(R0)
-	FMOVQ 96(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 992(R0)
-	FMOVQ 112(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 1008(R0)
-	ADD $128, R1
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE step
+	R_490
+	R_376
+	R_45
+	R_401
+	R_45
+	R_402
+	R_45
+	R_403
+	R_86
+	R_92
+	R_404
+	R_95
+	R_92
+	R_429
+	R_96
+	R_92
+	R_430
+	R_97
+	R_92
+	R_431
+	R_154
+	R_45
+	R_432
+	R_155
+	R_45
+	R_467
+	R_156
+	R_45
+	R_468
+	R_157
+	R_45
+	R_469
+	R_177
+	R_92
+	R_470
+	R_178
+	R_92
+	R_501
+	R_179
+	R_92
+	R_502
+	R_180
+	R_92
+	R_503
+	R_158
+	R_135
 decoded:
-	ADD R12, R8
-	ADD R13, R9
-	SUBS $1, R11
-	BNE block
+	R_149
 	RET
 implied:
-	BGT wide
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	JMP multiple
+	R_448
 wide:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
+	R_60
 multiple:
 	MOVD a+0(FP), R15
-	FMOVS decodeArgs_zero(R15), F0
-	FMUL_4S_AT(20, 16, 0, 0)
-	FMUL_4S_AT(21, 17, 0, 0)
-	FMUL_4S_AT(22, 18, 0, 0)
-	FMUL_4S_AT(23, 19, 0, 0)
-	JMP scaled
+	R_476
 pointed:
-	TBNZ $0, R4, zeroHalf
-	TBNZ $1, R4, zeroFull
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	JMP zeroScaled
+	R_477
 zeroFull:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	JMP zeroScaled
+	R_478
 zeroHalf:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
+	R_90
 zeroScaled:
 	MOVD a+0(FP), R15
-	MOVD decodeArgs_zeros(R15), R5
-	CBZ R5, equal
-	ADD R9, R5, R15
-	FMOVQ 0(R15), F20
-	VUXTL2 V20.B16, V22.H8
-	VUXTL V20.B8, V20.H8
-	VUXTL2 V20.H8, V21.S4
-	VUXTL V20.H4, V20.S4
-	VUXTL2 V22.H8, V23.S4
-	VUXTL V22.H4, V22.S4
-	SCVTF_4S(20, 20)
-	SCVTF_4S(21, 21)
-	SCVTF_4S(22, 22)
-	SCVTF_4S(23, 23)
-	FNEG_4S(20, 20)
-	FNEG_4S(21, 21)
-	FNEG_4S(22, 22)
-	FNEG_4S(23, 23)
-	JMP scaled
+	R_570
 equal:
-	FMOVS decodeArgs_zero(R15), F0
-	VDUP V0.S[0], V20.S4
-	VDUP V0.S[0], V21.S4
-	VDUP V0.S[0], V22.S4
-	VDUP V0.S[0], V23.S4
-	JMP scaled
+	R_506
 
 // func decodeAffine5NEON(a *decodeArgs)
 //
@@ -4137,16 +1849,7 @@ equal:
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine5NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R1
-	MOVD decodeArgs_dst(R1), R0
-	MOVD decodeArgs_block(R1), R8
-	MOVD decodeArgs_blocks(R1), R11
-	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_scales(R1), R9
-	MOVD decodeArgs_columns(R1), R10
-	MOVD decodeArgs_scale(R1), R4
-	MOVD decodeArgs_step(R1), R13
-	MOVD $decodeNibble<>(SB), R15
-	FMOVQ 0(R15), F24
+	R_508
 	MOVD $decodeBits<>(SB), R15
 	FMOVQ 0(R15), F26
 	MOVD $decodeSpread0<>(SB), R15
@@ -4157,1070 +1860,168 @@ TEXT ·decodeAffine5NEON(SB), NOSPLIT, $0-8
 	FMOVQ 0(R15), F29
 	MOVD $decodeSpread3<>(SB), R15
 	FMOVQ 0(R15), F30
-	MOVD $decodeByte<>(SB), R15
-	FMOVQ 0(R15), F31
+	R_225
 block:
-	MOVD R8, R1
-	MOVD R10, R3
-	MOVD R9, R15
+	R_147
 	TBNZ $3, R4, pointed // decodePoints
-	CMP $3, R4
-	BGE implied
-	CMP $1, R4
-	BEQ half
-	BGT full
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	FMOVQ 32(R15), F20
-	SHLL2_4S_16(21, 20)
-	SHLL_4S_16(20, 20)
-	FMOVQ 48(R15), F22
-	SHLL2_4S_16(23, 22)
-	SHLL_4S_16(22, 22)
-	JMP scaled
+	R_301
 half:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	FMOVQ 32(R15), F20
-	FCVTL2_4S(21, 20)
-	FCVTL_4S(20, 20)
-	FMOVQ 48(R15), F22
-	FCVTL2_4S(23, 22)
-	FCVTL_4S(22, 22)
-	JMP scaled
+	R_302
 full:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	FLDPQ 64(R15), (F20, F21)
-	FLDPQ 96(R15), (F22, F23)
+	R_257
 scaled:
 	ADD R3<<3, R1, R7
 	LSR $4, R3
 	TBZ $3, R4, step // decodePoints
 points:
-	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 496(R0)
-	FMOVQ 64(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 704(R0)
-	FMOVQ 80(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 720(R0)
-	FMOVQ 96(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 736(R0)
-	FMOVQ 112(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 752(R0)
-	FMOVQ 64(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 960(R0)
-	FMOVQ 80(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 976(R0)
-	FMOVQ 96(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 992(R0)
-	FMOVQ 112(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 1008(R0)
-	ADD $128, R1
+	R_571
+	R_159
+	R_278
+	R_75
+	R_181
+	R_303
+	R_75
+	R_209
+	R_304
+	R_75
+	R_241
+	R_305
+	R_86
+	R_210
+	R_159
+	R_306
+	R_95
+	R_210
+	R_181
+	R_307
+	R_96
+	R_210
+	R_209
+	R_334
+	R_97
+	R_210
+	R_241
+	R_335
+	R_154
+	R_91
+	R_159
+	R_336
+	R_155
+	R_91
+	R_181
+	R_337
+	R_156
+	R_91
+	R_209
+	R_368
+	R_157
+	R_91
+	R_241
+	R_369
+	R_177
+	R_242
+	R_159
+	R_370
+	R_178
+	R_242
+	R_181
+	R_371
+	R_179
+	R_242
+	R_209
+	R_399
+	R_180
+	R_242
+	R_241
+	R_400
+	R_158
 	ADD $32, R7
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE points
-	JMP decoded
+	R_351
 step:
-	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 0(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 8(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 496(R0)
-	FMOVQ 64(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 704(R0)
-	FMOVQ 80(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 720(R0)
-	FMOVQ 96(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 736(R0)
-	FMOVQ 112(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVD 16(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 752(R0)
-	FMOVQ 64(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V27.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 960(R0)
-	FMOVQ 80(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V28.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 976(R0)
-	FMOVQ 96(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V29.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 992(R0)
-	FMOVQ 112(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVD 24(R7), F1
-	VTBL V30.B16, [V1.B16], V1.B16
-	VCMTST V26.B16, V1.B16, V1.B16
-	VUSHR $7, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 1008(R0)
-	ADD $128, R1
+	R_571
+	R_159
+	R_376
+	R_75
+	R_181
+	R_401
+	R_75
+	R_209
+	R_402
+	R_75
+	R_241
+	R_403
+	R_86
+	R_210
+	R_159
+	R_404
+	R_95
+	R_210
+	R_181
+	R_429
+	R_96
+	R_210
+	R_209
+	R_430
+	R_97
+	R_210
+	R_241
+	R_431
+	R_154
+	R_91
+	R_159
+	R_432
+	R_155
+	R_91
+	R_181
+	R_467
+	R_156
+	R_91
+	R_209
+	R_468
+	R_157
+	R_91
+	R_241
+	R_469
+	R_177
+	R_242
+	R_159
+	R_470
+	R_178
+	R_242
+	R_181
+	R_501
+	R_179
+	R_242
+	R_209
+	R_502
+	R_180
+	R_242
+	R_241
+	R_503
+	R_158
 	ADD $32, R7
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE step
+	R_135
 decoded:
-	ADD R12, R8
-	ADD R13, R9
-	SUBS $1, R11
-	BNE block
+	R_149
 	RET
 implied:
-	BGT wide
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	JMP multiple
+	R_448
 wide:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
+	R_60
 multiple:
 	MOVD a+0(FP), R15
-	FMOVS decodeArgs_zero(R15), F0
-	FMUL_4S_AT(20, 16, 0, 0)
-	FMUL_4S_AT(21, 17, 0, 0)
-	FMUL_4S_AT(22, 18, 0, 0)
-	FMUL_4S_AT(23, 19, 0, 0)
-	JMP scaled
+	R_476
 pointed:
-	TBNZ $0, R4, zeroHalf
-	TBNZ $1, R4, zeroFull
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	JMP zeroScaled
+	R_477
 zeroFull:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	JMP zeroScaled
+	R_478
 zeroHalf:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
+	R_90
 zeroScaled:
 	MOVD a+0(FP), R15
-	MOVD decodeArgs_zeros(R15), R5
-	CBZ R5, equal
-	ADD R9, R5, R15
-	FMOVQ 0(R15), F20
-	VUXTL2 V20.B16, V22.H8
-	VUXTL V20.B8, V20.H8
-	VUXTL2 V20.H8, V21.S4
-	VUXTL V20.H4, V20.S4
-	VUXTL2 V22.H8, V23.S4
-	VUXTL V22.H4, V22.S4
-	SCVTF_4S(20, 20)
-	SCVTF_4S(21, 21)
-	SCVTF_4S(22, 22)
-	SCVTF_4S(23, 23)
-	FNEG_4S(20, 20)
-	FNEG_4S(21, 21)
-	FNEG_4S(22, 22)
-	FNEG_4S(23, 23)
-	JMP scaled
+	R_570
 equal:
-	FMOVS decodeArgs_zero(R15), F0
-	VDUP V0.S[0], V20.S4
-	VDUP V0.S[0], V21.S4
-	VDUP V0.S[0], V22.S4
-	VDUP V0.S[0], V23.S4
-	JMP scaled
+	R_506
 
 // func decodeAffine6NEON(a *decodeArgs)
 //
@@ -5231,1034 +2032,173 @@ equal:
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine6NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R1
-	MOVD decodeArgs_dst(R1), R0
-	MOVD decodeArgs_block(R1), R8
-	MOVD decodeArgs_blocks(R1), R11
-	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_scales(R1), R9
-	MOVD decodeArgs_columns(R1), R10
-	MOVD decodeArgs_scale(R1), R4
-	MOVD decodeArgs_step(R1), R13
-	MOVD $decodeNibble<>(SB), R15
-	FMOVQ 0(R15), F24
+	R_508
 	MOVD $decodeTwo<>(SB), R15
 	FMOVQ 0(R15), F25
-	MOVD $decodeByte<>(SB), R15
-	FMOVQ 0(R15), F31
+	R_225
 block:
-	MOVD R8, R1
-	MOVD R10, R3
-	MOVD R9, R15
+	R_147
 	TBNZ $3, R4, pointed // decodePoints
-	CMP $3, R4
-	BGE implied
-	CMP $1, R4
-	BEQ half
-	BGT full
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	FMOVQ 32(R15), F20
-	SHLL2_4S_16(21, 20)
-	SHLL_4S_16(20, 20)
-	FMOVQ 48(R15), F22
-	SHLL2_4S_16(23, 22)
-	SHLL_4S_16(22, 22)
-	JMP scaled
+	R_301
 half:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	FMOVQ 32(R15), F20
-	FCVTL2_4S(21, 20)
-	FCVTL_4S(20, 20)
-	FMOVQ 48(R15), F22
-	FCVTL2_4S(23, 22)
-	FCVTL_4S(22, 22)
-	JMP scaled
+	R_302
 full:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	FLDPQ 64(R15), (F20, F21)
-	FLDPQ 96(R15), (F22, F23)
+	R_257
 scaled:
 	ADD R3<<3, R1, R7
 	LSR $4, R3
 	TBZ $3, R4, step // decodePoints
 points:
 	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 0(R7), F1
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 16(R7), F1
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 32(R7), F1
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 48(R7), F1
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 0(R7), F1
-	VUSHR $2, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 16(R7), F1
-	VUSHR $2, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 32(R7), F1
-	VUSHR $2, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 48(R7), F1
-	VUSHR $2, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 496(R0)
-	FMOVQ 64(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 0(R7), F1
-	VUSHR $4, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 704(R0)
-	FMOVQ 80(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 16(R7), F1
-	VUSHR $4, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 720(R0)
-	FMOVQ 96(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 32(R7), F1
-	VUSHR $4, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 736(R0)
-	FMOVQ 112(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 48(R7), F1
-	VUSHR $4, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 752(R0)
-	FMOVQ 64(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 0(R7), F1
-	VUSHR $6, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 960(R0)
-	FMOVQ 80(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 16(R7), F1
-	VUSHR $6, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 976(R0)
-	FMOVQ 96(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 32(R7), F1
-	VUSHR $6, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 992(R0)
-	FMOVQ 112(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 48(R7), F1
-	VUSHR $6, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 1008(R0)
-	ADD $128, R1
+	R_495
+	R_72
+	R_278
+	R_513
+	R_72
+	R_303
+	R_539
+	R_72
+	R_304
+	R_572
+	R_72
+	R_305
+	R_86
+	R_514
+	R_160
+	R_306
+	R_95
+	R_496
+	R_160
+	R_307
+	R_96
+	R_573
+	R_160
+	R_334
+	R_97
+	R_540
+	R_160
+	R_335
+	R_154
+	R_495
+	R_182
+	R_336
+	R_155
+	R_513
+	R_182
+	R_337
+	R_156
+	R_539
+	R_182
+	R_368
+	R_157
+	R_572
+	R_182
+	R_369
+	R_177
+	R_514
+	R_161
+	R_370
+	R_178
+	R_496
+	R_161
+	R_371
+	R_179
+	R_573
+	R_161
+	R_399
+	R_180
+	R_540
+	R_161
+	R_400
+	R_158
 	ADD $64, R7
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE points
-	JMP decoded
+	R_351
 step:
 	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 0(R7), F1
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 16(R7), F1
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 32(R7), F1
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 48(R7), F1
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 0(R7), F1
-	VUSHR $2, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 16(R7), F1
-	VUSHR $2, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 32(R7), F1
-	VUSHR $2, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 48(R7), F1
-	VUSHR $2, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 496(R0)
-	FMOVQ 64(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 0(R7), F1
-	VUSHR $4, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 704(R0)
-	FMOVQ 80(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 16(R7), F1
-	VUSHR $4, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 720(R0)
-	FMOVQ 96(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 32(R7), F1
-	VUSHR $4, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 736(R0)
-	FMOVQ 112(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	FMOVQ 48(R7), F1
-	VUSHR $4, V1.B16, V1.B16
-	VAND V25.B16, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 752(R0)
-	FMOVQ 64(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 0(R7), F1
-	VUSHR $6, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 960(R0)
-	FMOVQ 80(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 16(R7), F1
-	VUSHR $6, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 976(R0)
-	FMOVQ 96(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 32(R7), F1
-	VUSHR $6, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 992(R0)
-	FMOVQ 112(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	FMOVQ 48(R7), F1
-	VUSHR $6, V1.B16, V1.B16
-	VSLI $4, V1.B16, V0.B16
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
-	FMOVQ F5, 1008(R0)
-	ADD $128, R1
+	R_495
+	R_72
+	R_376
+	R_513
+	R_72
+	R_401
+	R_539
+	R_72
+	R_402
+	R_572
+	R_72
+	R_403
+	R_86
+	R_514
+	R_160
+	R_404
+	R_95
+	R_496
+	R_160
+	R_429
+	R_96
+	R_573
+	R_160
+	R_430
+	R_97
+	R_540
+	R_160
+	R_431
+	R_154
+	R_495
+	R_182
+	R_432
+	R_155
+	R_513
+	R_182
+	R_467
+	R_156
+	R_539
+	R_182
+	R_468
+	R_157
+	R_572
+	R_182
+	R_469
+	R_177
+	R_514
+	R_161
+	R_470
+	R_178
+	R_496
+	R_161
+	R_501
+	R_179
+	R_573
+	R_161
+	R_502
+	R_180
+	R_540
+	R_161
+	R_503
+	R_158
 	ADD $64, R7
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE step
+	R_135
 decoded:
-	ADD R12, R8
-	ADD R13, R9
-	SUBS $1, R11
-	BNE block
+	R_149
 	RET
 implied:
-	BGT wide
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	JMP multiple
+	R_448
 wide:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
+	R_60
 multiple:
 	MOVD a+0(FP), R15
-	FMOVS decodeArgs_zero(R15), F0
-	FMUL_4S_AT(20, 16, 0, 0)
-	FMUL_4S_AT(21, 17, 0, 0)
-	FMUL_4S_AT(22, 18, 0, 0)
-	FMUL_4S_AT(23, 19, 0, 0)
-	JMP scaled
+	R_476
 pointed:
-	TBNZ $0, R4, zeroHalf
-	TBNZ $1, R4, zeroFull
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	JMP zeroScaled
+	R_477
 zeroFull:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	JMP zeroScaled
+	R_478
 zeroHalf:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
+	R_90
 zeroScaled:
 	MOVD a+0(FP), R15
-	MOVD decodeArgs_zeros(R15), R5
-	CBZ R5, equal
-	ADD R9, R5, R15
-	FMOVQ 0(R15), F20
-	VUXTL2 V20.B16, V22.H8
-	VUXTL V20.B8, V20.H8
-	VUXTL2 V20.H8, V21.S4
-	VUXTL V20.H4, V20.S4
-	VUXTL2 V22.H8, V23.S4
-	VUXTL V22.H4, V22.S4
-	SCVTF_4S(20, 20)
-	SCVTF_4S(21, 21)
-	SCVTF_4S(22, 22)
-	SCVTF_4S(23, 23)
-	FNEG_4S(20, 20)
-	FNEG_4S(21, 21)
-	FNEG_4S(22, 22)
-	FNEG_4S(23, 23)
-	JMP scaled
+	R_570
 equal:
-	FMOVS decodeArgs_zero(R15), F0
-	VDUP V0.S[0], V20.S4
-	VDUP V0.S[0], V21.S4
-	VDUP V0.S[0], V22.S4
-	VDUP V0.S[0], V23.S4
-	JMP scaled
+	R_506
 
 // func decodeAffine8NEON(a *decodeArgs)
 //
@@ -6269,883 +2209,162 @@ equal:
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeAffine8NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R1
-	MOVD decodeArgs_dst(R1), R0
-	MOVD decodeArgs_block(R1), R8
-	MOVD decodeArgs_blocks(R1), R11
-	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_scales(R1), R9
-	MOVD decodeArgs_columns(R1), R10
-	MOVD decodeArgs_scale(R1), R4
-	MOVD decodeArgs_step(R1), R13
-	MOVD $decodeByte<>(SB), R15
-	FMOVQ 0(R15), F31
+	R_173
+	R_225
 block:
-	MOVD R8, R1
-	MOVD R10, R3
-	MOVD R9, R15
+	R_147
 	TBNZ $3, R4, pointed // decodePoints
-	CMP $3, R4
-	BGE implied
-	CMP $1, R4
-	BEQ half
-	BGT full
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	FMOVQ 32(R15), F20
-	SHLL2_4S_16(21, 20)
-	SHLL_4S_16(20, 20)
-	FMOVQ 48(R15), F22
-	SHLL2_4S_16(23, 22)
-	SHLL_4S_16(22, 22)
-	JMP scaled
+	R_301
 half:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	FMOVQ 32(R15), F20
-	FCVTL2_4S(21, 20)
-	FCVTL_4S(20, 20)
-	FMOVQ 48(R15), F22
-	FCVTL2_4S(23, 22)
-	FCVTL_4S(22, 22)
-	JMP scaled
+	R_302
 full:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	FLDPQ 64(R15), (F20, F21)
-	FLDPQ 96(R15), (F22, F23)
+	R_257
 scaled:
 	LSR $4, R3
 	TBZ $3, R4, step // decodePoints
 points:
 	FMOVQ 0(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
+	R_0
+	R_278
+	R_0
+	R_303
+	R_0
+	R_304
+	R_0
+	R_305
 	FMOVQ F5, 240(R0)
 	FMOVQ 64(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
+	R_0
+	R_306
 	FMOVQ F5, 448(R0)
 	FMOVQ 80(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
+	R_0
+	R_307
 	FMOVQ F5, 464(R0)
 	FMOVQ 96(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
+	R_0
+	R_334
 	FMOVQ F5, 480(R0)
 	FMOVQ 112(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
+	R_0
+	R_335
 	FMOVQ F5, 496(R0)
 	FMOVQ 128(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
+	R_0
+	R_336
 	FMOVQ F5, 704(R0)
 	FMOVQ 144(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
+	R_0
+	R_337
 	FMOVQ F5, 720(R0)
 	FMOVQ 160(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
+	R_0
+	R_368
 	FMOVQ F5, 736(R0)
 	FMOVQ 176(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
+	R_0
+	R_369
 	FMOVQ F5, 752(R0)
 	FMOVQ 192(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 20)
-	FMUL_4S(2, 2, 16)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 20)
-	FMUL_4S(3, 3, 16)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 20)
-	FMUL_4S(4, 4, 16)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 20)
-	FMUL_4S(5, 5, 16)
+	R_0
+	R_370
 	FMOVQ F5, 960(R0)
 	FMOVQ 208(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 21)
-	FMUL_4S(2, 2, 17)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 21)
-	FMUL_4S(3, 3, 17)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 21)
-	FMUL_4S(4, 4, 17)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 21)
-	FMUL_4S(5, 5, 17)
+	R_0
+	R_371
 	FMOVQ F5, 976(R0)
 	FMOVQ 224(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 22)
-	FMUL_4S(2, 2, 18)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 22)
-	FMUL_4S(3, 3, 18)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 22)
-	FMUL_4S(4, 4, 18)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 22)
-	FMUL_4S(5, 5, 18)
+	R_0
+	R_399
 	FMOVQ F5, 992(R0)
 	FMOVQ 240(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FADD_4S(2, 2, 23)
-	FMUL_4S(2, 2, 19)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FADD_4S(3, 3, 23)
-	FMUL_4S(3, 3, 19)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FADD_4S(4, 4, 23)
-	FMUL_4S(4, 4, 19)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FADD_4S(5, 5, 23)
-	FMUL_4S(5, 5, 19)
+	R_0
+	R_400
 	FMOVQ F5, 1008(R0)
 	ADD $256, R1
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE points
-	JMP decoded
+	R_351
 step:
 	FMOVQ 0(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 0(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 64(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 128(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 16(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 80(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 144(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 32(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 96(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 160(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 48(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 112(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 176(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
+	R_0
+	R_376
+	R_0
+	R_401
+	R_0
+	R_402
+	R_0
+	R_403
 	FMOVQ F5, 240(R0)
 	FMOVQ 64(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 256(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 320(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 384(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
+	R_0
+	R_404
 	FMOVQ F5, 448(R0)
 	FMOVQ 80(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 272(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 336(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 400(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
+	R_0
+	R_429
 	FMOVQ F5, 464(R0)
 	FMOVQ 96(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 288(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 352(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 416(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
+	R_0
+	R_430
 	FMOVQ F5, 480(R0)
 	FMOVQ 112(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 304(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 368(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 432(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
+	R_0
+	R_431
 	FMOVQ F5, 496(R0)
 	FMOVQ 128(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 512(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 576(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 640(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
+	R_0
+	R_432
 	FMOVQ F5, 704(R0)
 	FMOVQ 144(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 528(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 592(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 656(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
+	R_0
+	R_467
 	FMOVQ F5, 720(R0)
 	FMOVQ 160(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 544(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 608(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 672(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
+	R_0
+	R_468
 	FMOVQ F5, 736(R0)
 	FMOVQ 176(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 560(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 624(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 688(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
+	R_0
+	R_469
 	FMOVQ F5, 752(R0)
 	FMOVQ 192(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
-	FADD_4S(2, 2, 20)
-	FMOVQ F2, 768(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
-	FADD_4S(3, 3, 20)
-	FMOVQ F3, 832(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
-	FADD_4S(4, 4, 20)
-	FMOVQ F4, 896(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FADD_4S(5, 5, 20)
+	R_0
+	R_470
 	FMOVQ F5, 960(R0)
 	FMOVQ 208(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
-	FADD_4S(2, 2, 21)
-	FMOVQ F2, 784(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
-	FADD_4S(3, 3, 21)
-	FMOVQ F3, 848(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
-	FADD_4S(4, 4, 21)
-	FMOVQ F4, 912(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FADD_4S(5, 5, 21)
+	R_0
+	R_501
 	FMOVQ F5, 976(R0)
 	FMOVQ 224(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
-	FADD_4S(2, 2, 22)
-	FMOVQ F2, 800(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
-	FADD_4S(3, 3, 22)
-	FMOVQ F3, 864(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
-	FADD_4S(4, 4, 22)
-	FMOVQ F4, 928(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FADD_4S(5, 5, 22)
+	R_0
+	R_502
 	FMOVQ F5, 992(R0)
 	FMOVQ 240(R1), F0
-	VAND V31.B16, V0.B16, V2.B16
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
-	FADD_4S(2, 2, 23)
-	FMOVQ F2, 816(R0)
-	VUSHR $8, V0.S4, V3.S4
-	VAND V31.B16, V3.B16, V3.B16
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
-	FADD_4S(3, 3, 23)
-	FMOVQ F3, 880(R0)
-	VUSHR $16, V0.S4, V4.S4
-	VAND V31.B16, V4.B16, V4.B16
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
-	FADD_4S(4, 4, 23)
-	FMOVQ F4, 944(R0)
-	VUSHR $24, V0.S4, V5.S4
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FADD_4S(5, 5, 23)
+	R_0
+	R_503
 	FMOVQ F5, 1008(R0)
 	ADD $256, R1
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE step
+	R_135
 decoded:
-	ADD R12, R8
-	ADD R13, R9
-	SUBS $1, R11
-	BNE block
+	R_149
 	RET
 implied:
-	BGT wide
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
-	JMP multiple
+	R_448
 wide:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
+	R_60
 multiple:
 	MOVD a+0(FP), R15
-	FMOVS decodeArgs_zero(R15), F0
-	FMUL_4S_AT(20, 16, 0, 0)
-	FMUL_4S_AT(21, 17, 0, 0)
-	FMUL_4S_AT(22, 18, 0, 0)
-	FMUL_4S_AT(23, 19, 0, 0)
-	JMP scaled
+	R_476
 pointed:
-	TBNZ $0, R4, zeroHalf
-	TBNZ $1, R4, zeroFull
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	JMP zeroScaled
+	R_477
 zeroFull:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
-	JMP zeroScaled
+	R_478
 zeroHalf:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
+	R_90
 zeroScaled:
 	MOVD a+0(FP), R15
-	MOVD decodeArgs_zeros(R15), R5
-	CBZ R5, equal
-	ADD R9, R5, R15
-	FMOVQ 0(R15), F20
-	VUXTL2 V20.B16, V22.H8
-	VUXTL V20.B8, V20.H8
-	VUXTL2 V20.H8, V21.S4
-	VUXTL V20.H4, V20.S4
-	VUXTL2 V22.H8, V23.S4
-	VUXTL V22.H4, V22.S4
-	SCVTF_4S(20, 20)
-	SCVTF_4S(21, 21)
-	SCVTF_4S(22, 22)
-	SCVTF_4S(23, 23)
-	FNEG_4S(20, 20)
-	FNEG_4S(21, 21)
-	FNEG_4S(22, 22)
-	FNEG_4S(23, 23)
-	JMP scaled
+	R_570
 equal:
-	FMOVS decodeArgs_zero(R15), F0
-	VDUP V0.S[0], V20.S4
-	VDUP V0.S[0], V21.S4
-	VDUP V0.S[0], V22.S4
-	VDUP V0.S[0], V23.S4
-	JMP scaled
+	R_506
 
 // func decodeFP4NEON(a *decodeArgs)
 //
@@ -7156,407 +2375,151 @@ equal:
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeFP4NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R1
-	MOVD decodeArgs_dst(R1), R0
-	MOVD decodeArgs_block(R1), R8
-	MOVD decodeArgs_blocks(R1), R11
-	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_scales(R1), R9
-	MOVD decodeArgs_columns(R1), R10
-	MOVD decodeArgs_scale(R1), R4
-	MOVD decodeArgs_step(R1), R13
-	MOVD $decodeNibble<>(SB), R15
-	FMOVQ 0(R15), F24
+	R_508
 	MOVD $decodeHalves<>(SB), R15
 	FMOVQ 0(R15), F31
 block:
-	MOVD R8, R1
-	MOVD R10, R3
-	MOVD R9, R15
-	CMP $1, R4
-	BEQ half
-	BGT full
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	JMP scaled
+	R_616
 half:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
+	R_90
 	JMP scaled
 full:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
+	R_60
 scaled:
 	LSR $4, R3
 step:
 	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
+	R_497
 	FMOVQ F2, 0(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
+	R_162
 	FMOVQ F3, 64(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
+	R_163
 	FMOVQ F4, 128(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
+	R_164
+	R_79
+	R_515
 	FMOVQ F2, 16(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
+	R_165
 	FMOVQ F3, 80(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
+	R_166
 	FMOVQ F4, 144(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
+	R_183
+	R_80
+	R_541
 	FMOVQ F2, 32(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
+	R_184
 	FMOVQ F3, 96(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
+	R_185
 	FMOVQ F4, 160(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
+	R_211
+	R_81
+	R_574
 	FMOVQ F2, 48(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
+	R_212
 	FMOVQ F3, 112(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
+	R_213
 	FMOVQ F4, 176(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
+	R_243
+	R_86
+	R_516
 	FMOVQ F2, 256(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
+	R_162
 	FMOVQ F3, 320(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
+	R_163
 	FMOVQ F4, 384(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
+	R_164
+	R_95
+	R_498
 	FMOVQ F2, 272(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
+	R_165
 	FMOVQ F3, 336(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
+	R_166
 	FMOVQ F4, 400(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
+	R_183
+	R_96
+	R_575
 	FMOVQ F2, 288(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
+	R_184
 	FMOVQ F3, 352(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
+	R_185
 	FMOVQ F4, 416(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
+	R_211
+	R_97
+	R_542
 	FMOVQ F2, 304(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
+	R_212
 	FMOVQ F3, 368(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
+	R_213
 	FMOVQ F4, 432(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 496(R0)
-	FMOVQ 64(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
+	R_243
+	R_154
+	R_497
 	FMOVQ F2, 512(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
+	R_162
 	FMOVQ F3, 576(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
+	R_163
 	FMOVQ F4, 640(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 704(R0)
-	FMOVQ 80(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
+	R_164
+	R_155
+	R_515
 	FMOVQ F2, 528(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
+	R_165
 	FMOVQ F3, 592(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
+	R_166
 	FMOVQ F4, 656(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 720(R0)
-	FMOVQ 96(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
+	R_183
+	R_156
+	R_541
 	FMOVQ F2, 544(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
+	R_184
 	FMOVQ F3, 608(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
+	R_185
 	FMOVQ F4, 672(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 736(R0)
-	FMOVQ 112(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
+	R_211
+	R_157
+	R_574
 	FMOVQ F2, 560(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
+	R_212
 	FMOVQ F3, 624(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
+	R_213
 	FMOVQ F4, 688(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 752(R0)
-	FMOVQ 64(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
+	R_243
+	R_177
+	R_516
 	FMOVQ F2, 768(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
+	R_162
 	FMOVQ F3, 832(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
+	R_163
 	FMOVQ F4, 896(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 960(R0)
-	FMOVQ 80(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
+	R_164
+	R_178
+	R_498
 	FMOVQ F2, 784(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
+	R_165
 	FMOVQ F3, 848(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
+	R_166
 	FMOVQ F4, 912(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 976(R0)
-	FMOVQ 96(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
+	R_183
+	R_179
+	R_575
 	FMOVQ F2, 800(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
+	R_184
 	FMOVQ F3, 864(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
+	R_185
 	FMOVQ F4, 928(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 992(R0)
-	FMOVQ 112(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
+	R_211
+	R_180
+	R_542
 	FMOVQ F2, 816(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
+	R_212
 	FMOVQ F3, 880(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
+	R_213
 	FMOVQ F4, 944(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 1008(R0)
-	ADD $128, R1
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE step
+	R_243
+	R_158
+	R_135
 decoded:
-	ADD R12, R8
-	ADD R13, R9
-	SUBS $1, R11
-	BNE block
+	R_149
 	RET
 
 // func decodeLevelsNEON(a *decodeArgs)
@@ -7568,407 +2531,151 @@ decoded:
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeLevelsNEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R1
-	MOVD decodeArgs_dst(R1), R0
-	MOVD decodeArgs_block(R1), R8
-	MOVD decodeArgs_blocks(R1), R11
-	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_scales(R1), R9
-	MOVD decodeArgs_columns(R1), R10
-	MOVD decodeArgs_scale(R1), R4
-	MOVD decodeArgs_step(R1), R13
-	MOVD $decodeNibble<>(SB), R15
-	FMOVQ 0(R15), F24
+	R_508
 	MOVD $decodeLevels<>(SB), R15
 	FMOVQ 0(R15), F31
 block:
-	MOVD R8, R1
-	MOVD R10, R3
-	MOVD R9, R15
-	CMP $1, R4
-	BEQ half
-	BGT full
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	JMP scaled
+	R_616
 half:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
+	R_90
 	JMP scaled
 full:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
+	R_60
 scaled:
 	LSR $4, R3
 step:
 	FMOVQ 0(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
+	R_497
 	FMOVQ F2, 0(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
+	R_162
 	FMOVQ F3, 64(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
+	R_163
 	FMOVQ F4, 128(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 192(R0)
-	FMOVQ 16(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
+	R_164
+	R_79
+	R_515
 	FMOVQ F2, 16(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
+	R_165
 	FMOVQ F3, 80(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
+	R_166
 	FMOVQ F4, 144(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 208(R0)
-	FMOVQ 32(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
+	R_183
+	R_80
+	R_541
 	FMOVQ F2, 32(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
+	R_184
 	FMOVQ F3, 96(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
+	R_185
 	FMOVQ F4, 160(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 224(R0)
-	FMOVQ 48(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
+	R_211
+	R_81
+	R_574
 	FMOVQ F2, 48(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
+	R_212
 	FMOVQ F3, 112(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
+	R_213
 	FMOVQ F4, 176(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 240(R0)
-	FMOVQ 0(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
+	R_243
+	R_86
+	R_516
 	FMOVQ F2, 256(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
+	R_162
 	FMOVQ F3, 320(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
+	R_163
 	FMOVQ F4, 384(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 448(R0)
-	FMOVQ 16(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
+	R_164
+	R_95
+	R_498
 	FMOVQ F2, 272(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
+	R_165
 	FMOVQ F3, 336(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
+	R_166
 	FMOVQ F4, 400(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 464(R0)
-	FMOVQ 32(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
+	R_183
+	R_96
+	R_575
 	FMOVQ F2, 288(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
+	R_184
 	FMOVQ F3, 352(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
+	R_185
 	FMOVQ F4, 416(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 480(R0)
-	FMOVQ 48(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
+	R_211
+	R_97
+	R_542
 	FMOVQ F2, 304(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
+	R_212
 	FMOVQ F3, 368(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
+	R_213
 	FMOVQ F4, 432(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 496(R0)
-	FMOVQ 64(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
+	R_243
+	R_154
+	R_497
 	FMOVQ F2, 512(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
+	R_162
 	FMOVQ F3, 576(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
+	R_163
 	FMOVQ F4, 640(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 704(R0)
-	FMOVQ 80(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
+	R_164
+	R_155
+	R_515
 	FMOVQ F2, 528(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
+	R_165
 	FMOVQ F3, 592(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
+	R_166
 	FMOVQ F4, 656(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 720(R0)
-	FMOVQ 96(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
+	R_183
+	R_156
+	R_541
 	FMOVQ F2, 544(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
+	R_184
 	FMOVQ F3, 608(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
+	R_185
 	FMOVQ F4, 672(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 736(R0)
-	FMOVQ 112(R1), F0
-	VAND V24.B16, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
+	R_211
+	R_157
+	R_574
 	FMOVQ F2, 560(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
+	R_212
 	FMOVQ F3, 624(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
+	R_213
 	FMOVQ F4, 688(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 752(R0)
-	FMOVQ 64(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 16)
+	R_243
+	R_177
+	R_516
 	FMOVQ F2, 768(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 16)
+	R_162
 	FMOVQ F3, 832(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 16)
+	R_163
 	FMOVQ F4, 896(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 16)
-	FMOVQ F5, 960(R0)
-	FMOVQ 80(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 17)
+	R_164
+	R_178
+	R_498
 	FMOVQ F2, 784(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 17)
+	R_165
 	FMOVQ F3, 848(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 17)
+	R_166
 	FMOVQ F4, 912(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 17)
-	FMOVQ F5, 976(R0)
-	FMOVQ 96(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 18)
+	R_183
+	R_179
+	R_575
 	FMOVQ F2, 800(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 18)
+	R_184
 	FMOVQ F3, 864(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 18)
+	R_185
 	FMOVQ F4, 928(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 18)
-	FMOVQ F5, 992(R0)
-	FMOVQ 112(R1), F0
-	VUSHR $4, V0.B16, V0.B16
-	VTBL V0.B16, [V31.B16], V0.B16
-	VSHL $24, V0.S4, V2.S4
-	SSHR_4S_24(2, 2)
-	SCVTF_4S(2, 2)
-	FMUL_4S(2, 2, 19)
+	R_211
+	R_180
+	R_542
 	FMOVQ F2, 816(R0)
-	VSHL $16, V0.S4, V3.S4
-	SSHR_4S_24(3, 3)
-	SCVTF_4S(3, 3)
-	FMUL_4S(3, 3, 19)
+	R_212
 	FMOVQ F3, 880(R0)
-	VSHL $8, V0.S4, V4.S4
-	SSHR_4S_24(4, 4)
-	SCVTF_4S(4, 4)
-	FMUL_4S(4, 4, 19)
+	R_213
 	FMOVQ F4, 944(R0)
-	SSHR_4S_24(5, 0)
-	SCVTF_4S(5, 5)
-	FMUL_4S(5, 5, 19)
-	FMOVQ F5, 1008(R0)
-	ADD $128, R1
-	ADD $1024, R0
-	SUBS $1, R3
-	BNE step
+	R_243
+	R_158
+	R_135
 decoded:
-	ADD R12, R8
-	ADD R13, R9
-	SUBS $1, R11
-	BNE block
+	R_149
 	RET
 
 // func decodeE4M3NEON(a *decodeArgs)
@@ -7980,14 +2687,7 @@ decoded:
 //	V0-V5 temporaries    V16-V19 scales    V20-V23 biases    V24-V31 constants
 TEXT ·decodeE4M3NEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R1
-	MOVD decodeArgs_dst(R1), R0
-	MOVD decodeArgs_block(R1), R8
-	MOVD decodeArgs_blocks(R1), R11
-	MOVD decodeArgs_stride(R1), R12
-	MOVD decodeArgs_scales(R1), R9
-	MOVD decodeArgs_columns(R1), R10
-	MOVD decodeArgs_scale(R1), R4
-	MOVD decodeArgs_step(R1), R13
+	R_173
 	MOVD $decodeHalf<>(SB), R15
 	FMOVQ 0(R15), F24
 	MOVD $decodeSign16<>(SB), R15
@@ -7995,30 +2695,12 @@ TEXT ·decodeE4M3NEON(SB), NOSPLIT, $0-8
 	MOVD $decode256<>(SB), R15
 	FMOVQ 0(R15), F26
 block:
-	MOVD R8, R1
-	MOVD R10, R3
-	MOVD R9, R15
-	CMP $1, R4
-	BEQ half
-	BGT full
-	FMOVQ 0(R15), F16
-	SHLL2_4S_16(17, 16)
-	SHLL_4S_16(16, 16)
-	FMOVQ 16(R15), F18
-	SHLL2_4S_16(19, 18)
-	SHLL_4S_16(18, 18)
-	JMP scaled
+	R_616
 half:
-	FMOVQ 0(R15), F16
-	FCVTL2_4S(17, 16)
-	FCVTL_4S(16, 16)
-	FMOVQ 16(R15), F18
-	FCVTL2_4S(19, 18)
-	FCVTL_4S(18, 18)
+	R_90
 	JMP scaled
 full:
-	FLDPQ 0(R15), (F16, F17)
-	FLDPQ 32(R15), (F18, F19)
+	R_60
 scaled:
 column:
 	FMOVQ.P 16(R1), F0
@@ -8051,9 +2733,6 @@ column:
 	ADD $64, R0
 	SUBS $1, R3
 	BNE column
-	ADD R12, R8
-	ADD R13, R9
-	SUBS $1, R11
-	BNE block
+	R_149
 	RET
 

@@ -6,6 +6,1882 @@
 #include "go_asm.h"
 #include "encodings_amd64.h"
 
+// Runs of instructions that repeat.
+#define R_0 \
+	VPANDD Z31, Z25, Z24 \
+	VPSRLD $4, Z25, Z25
+#define R_1 \
+	VCVTDQ2PS Z12, Z12 \
+	VMULPS Z0, Z12, Z12
+#define R_2 \
+	VSUBPS Z15, Z13, Z13 \
+	VFNMADD231PS Z1, Z13, Z12
+#define R_3 \
+	VPADDB Z30, Z24, K1, Z24 \
+	VPSUBB Z29, Z24, Z24
+#define R_4 \
+	MOVQ integerArgs_unpack(AX), R13 \
+	CALL R13
+#define R_5 \
+	VPSRLD $2, Z25, Z24 \
+	VPANDD Z31, Z24, Z24
+#define R_10 \
+	VMOVDQU32 64(SI), Z25 \
+	PREFETCHT1 4672(SI)(R13*1)
+#define R_15 \
+	VMOVDQU32 0(SI), Z25 \
+	PREFETCHT1 4608(SI)
+#define R_16 \
+	VMOVDQU32 128(SI), Z25 \
+	PREFETCHT1 4736(SI)
+#define R_17 \
+	VMOVDQU32 192(SI), Z25 \
+	PREFETCHT1 4800(SI)(R13*1)
+#define R_18 \
+	MOVQ integerArgs_rows(AX), R14 \
+	MOVQ R15, R13
+#define R_22 \
+	VMULPS.BCST 48(R13), Z18, Z18 \
+	VFMADD231PS Z16, Z18, Z12
+#define R_26 \
+	VMULPS.BCST 32(R13), Z18, Z18 \
+	VFMADD231PS Z16, Z18, Z8
+#define R_30 \
+	VMULPS.BCST 16(R13), Z18, Z18 \
+	VFMADD231PS Z16, Z18, Z4
+#define R_34 \
+	VMULPS.BCST 0(R13), Z18, Z18 \
+	VFMADD231PS Z16, Z18, Z0
+#define R_35 \
+	TILELOADDT1(2, 64, 2, 1) \
+	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
+#define R_36 \
+	R_0 \
+	VPANDD Z31, Z25, Z25
+#define R_37 \
+	R_1 \
+	VMOVDQA64 Z15, Z13
+#define R_38 \
+	VPSRLD $4, Z25, Z24 \
+	VPANDD Z31, Z24, Z24
+#define R_40 \
+	MOVQ R13, CX \
+	MOVQ R8, SI \
+	MOVQ R9, R14
+#define R_41 \
+	MOVQ integerArgs_scalesAt(AX), R14 \
+	ADDQ R9, R14 \
+	ADDQ integerArgs_slot(AX), R9 \
+	MOVQ integerArgs_codes(AX), R13
+#define R_43 \
+	VSUBPS Z22, Z21, Z21 \
+	VMULPS.BCST 60(R13), Z21, Z21 \
+	VFMADD231PS Z16, Z21, Z15
+#define R_44 \
+	VSUBPS Z22, Z20, Z20 \
+	VMULPS.BCST 56(R13), Z20, Z20 \
+	VFMADD231PS Z16, Z20, Z14
+#define R_45 \
+	VSUBPS Z22, Z19, Z19 \
+	VMULPS.BCST 52(R13), Z19, Z19 \
+	VFMADD231PS Z16, Z19, Z13
+#define R_46 \
+	VSUBPS Z22, Z21, Z21 \
+	VMULPS.BCST 44(R13), Z21, Z21 \
+	VFMADD231PS Z16, Z21, Z11
+#define R_47 \
+	VSUBPS Z22, Z20, Z20 \
+	VMULPS.BCST 40(R13), Z20, Z20 \
+	VFMADD231PS Z16, Z20, Z10
+#define R_48 \
+	VSUBPS Z22, Z19, Z19 \
+	VMULPS.BCST 36(R13), Z19, Z19 \
+	VFMADD231PS Z16, Z19, Z9
+#define R_50 \
+	VMOVDQU32 320(SI), Z25 \
+	PREFETCHT1 4928(SI)(R13*1)
+#define R_51 \
+	XORQ $64, R11 \
+	SHLQ $1, BX
+#define R_52 \
+	MOVQ integerArgs_plane(AX), DI \
+	ADDQ R8, DI
+#define R_54 \
+	LEAQ integerArgs_config(AX), DX \
+	LDTILECFG_DX
+#define R_55 \
+	MOVQ integerArgs_strips(AX), R11 \
+	MOVQ R11, integerArgs_stripsLeft(AX)
+#define R_56 \
+	TILERELEASE \
+	VZEROUPPER
+#define R_57 \
+	TILELOADD(4, 0, 2, 3) \
+	TILELOADD(6, 0, 10, 3)
+#define R_67 \
+	VMOVDQU32 Z25, 64(R14) \
+	R_10
+#define R_68 \
+	VMOVDQU32 Z25, 192(R14) \
+	JLT unpacked
+#define R_69 \
+	VMOVDQU32 Z25, 320(R14) \
+	R_17
+#define R_70 \
+	VMOVDQU32 Z25, 448(R14) \
+	JEQ unpacked
+#define R_71 \
+	VMULPS Z0, Z12, Z12 \
+	VMOVDQA64 Z15, Z13
+#define R_72 \
+	VPSRLD $6, Z25, Z24 \
+	VPANDD Z31, Z24, Z24
+#define R_73 \
+	R_0 \
+	VPANDD Z31, Z25, Z25 \
+	VPSHUFB Z24, Z30, Z24
+#define R_74 \
+	VPSUBW Z23, Z28, Z28 \
+	VPSUBW Z23, Z29, Z29 \
+	VMOVDQA64 Z29, Z17 \
+	VPSHUFB Z19, Z28, K3, Z17 \
+	VPSHUFB Z20, Z29, K4, Z28
+#define R_75 \
+	CMPQ integerArgs_steps(AX), $4 \
+	JEQ unpacked \
+	CMPQ R14, R9 \
+	JNE unpacked \
+	ADDQ $1024, R14
+#define R_76 \
+	VSUBPS Z22, Z21, Z21 \
+	VMULPS.BCST 28(R13), Z21, Z21 \
+	VFMADD231PS Z16, Z21, Z7
+#define R_77 \
+	VSUBPS Z22, Z20, Z20 \
+	VMULPS.BCST 24(R13), Z20, Z20 \
+	VFMADD231PS Z16, Z20, Z6
+#define R_78 \
+	VSUBPS Z22, Z19, Z19 \
+	VMULPS.BCST 20(R13), Z19, Z19 \
+	VFMADD231PS Z16, Z19, Z5
+#define R_79 \
+	SHRQ $1, BX \
+	XORQ $64, R11
+#define R_80 \
+	R_40 \
+	MOVQ integerArgs_askAcross(AX), R13
+#define R_81 \
+	R_36 \
+	VPSLLD $4, Z26, Z27
+#define R_82 \
+	VMOVUPS.Z 0(R15), K5, Z14 \
+	VFMADD231PS.BCST 0(R13), Z12, Z14 \
+	VMOVUPS Z14, 0(R15)
+#define R_83 \
+	VMOVUPS.Z 64(R15), K5, Z14 \
+	VFMADD231PS.BCST 4(R13), Z12, Z14 \
+	VMOVUPS Z14, 64(R15)
+#define R_84 \
+	VMOVUPS.Z 128(R15), K5, Z14 \
+	VFMADD231PS.BCST 8(R13), Z12, Z14 \
+	VMOVUPS Z14, 128(R15)
+#define R_85 \
+	VMOVUPS.Z 192(R15), K5, Z14 \
+	VFMADD231PS.BCST 12(R13), Z12, Z14 \
+	VMOVUPS Z14, 192(R15)
+#define R_88 \
+	MOVQ CX, R13 \
+	MOVL $0x0f0f0f0f, CX \
+	VPBROADCASTD CX, Z31
+#define R_89 \
+	VMOVDQU32 256(SI), Z25 \
+	PREFETCHT1 4864(SI)
+#define R_90 \
+	VMOVDQU32 Z25, 576(R14) \
+	R_50
+#define R_91 \
+	VMOVDQU32 384(SI), Z25 \
+	PREFETCHT1 4992(SI)
+#define R_93 \
+	VPADDB Z30, Z25, K1, Z25 \
+	VPSUBB Z29, Z25, Z25
+#define R_94 \
+	TDPBSUD(0, 4, 6) \
+	CMPQ integerArgs_steps(AX), $4
+#define R_95 \
+	R_18 \
+	LEAQ (R13)(R14*4), SI
+#define R_97 \
+	R_35 \
+	TDPBSUD(0, 2, 3)
+#define R_98 \
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3) \
+	TDPBSUD(1, 2, 3)
+#define R_99 \
+	R_34 \
+	ADDQ integerArgs_actGroup(AX), R15
+#define R_105 \
+	VMOVUPS (R13), Z24 \
+	JMP scaled
+#define R_109 \
+	PREFETCHT0 4608(R13) \
+	PREFETCHT0 4672(R13)
+#define R_111 \
+	CMPQ integerArgs_steps(AX), $2 \
+	R_15
+#define R_113 \
+	VSUBPS Z22, Z21, Z21 \
+	VMULPS.BCST 12(R13), Z21, Z21 \
+	VFMADD231PS Z16, Z21, Z3
+#define R_114 \
+	VSUBPS Z22, Z20, Z20 \
+	VMULPS.BCST 8(R13), Z20, Z20 \
+	VFMADD231PS Z16, Z20, Z2
+#define R_115 \
+	VSUBPS Z22, Z19, Z19 \
+	VMULPS.BCST 4(R13), Z19, Z19 \
+	VFMADD231PS Z16, Z19, Z1
+#define R_116 \
+	VPMADDUBSW Z21, Z24, Z28 \
+	VPMADDUBSW Z22, Z24, Z29 \
+	R_74
+#define R_117 \
+	R_41 \
+	ADDQ R8, R13 \
+	PREFETCHT1 4608(R13) \
+	CMPQ integerArgs_scale(AX), $const_scaleF16 \
+	JEQ half0 \
+	JGT other0 \
+	VPMOVZXWD 0(R13), Z24
+#define R_118 \
+	VMOVDQU32 Z25, 832(R14) \
+	VMOVDQU32 448(SI), Z25 \
+	PREFETCHT1 5056(SI)(R13*1)
+#define R_119 \
+	R_36 \
+	VPSUBB Z29, Z24, Z24
+#define R_120 \
+	VMOVUPS (DI)(R10*1), Z16 \
+	VMOVUPS 64(DI)(R10*1), Z17 \
+	CMPQ R14, $16
+#define R_121 \
+	TDPBSUD(1, 5, 7) \
+	CMPQ integerArgs_steps(AX), $4
+#define R_122 \
+	MOVQ integerArgs_per(AX), R13 \
+	IMULQ integerArgs_block(AX), R13 \
+	ADDQ R8, R13
+#define R_129 \
+	VMOVUPS Z24, (R14) \
+	VMOVUPS Z25, 64(R14)
+#define R_133 \
+	PREFETCHT1 4608(DI) \
+	R_15
+#define R_135 \
+	CMPQ integerArgs_format(AX), $const_integer8 \
+	JEQ chosen
+#define R_138 \
+	MOVQ integerArgs_weights(AX), R11 \
+	MOVQ R11, integerArgs_pairBlock(AX)
+#define R_139 \
+	MOVQ integerArgs_out(AX), R11 \
+	MOVQ R11, integerArgs_pairOut(AX)
+#define R_140 \
+	MOVQ integerArgs_tileBytes(AX), R11 \
+	IMULQ R10, R11
+#define R_141 \
+	MOVQ integerArgs_side(AX), R11 \
+	MOVQ R11, integerArgs_sideLeft(AX)
+#define R_148 \
+	TILELOADD(4, 64, 2, 1) \
+	TILELOADD(6, 1024, 6, 3)
+#define R_150 \
+	TILELOADD(5, 64, 2, 1) \
+	TILELOADD(7, 1024, 6, 3)
+#define R_151 \
+	MOVQ integerArgs_groups(AX), R14 \
+	MOVQ R14, integerArgs_nextLeft(AX)
+#define R_153 \
+	R_41 \
+	ADDQ R8, R13 \
+	TESTQ $const_scaleF16, integerArgs_scale(AX) \
+	JZ other \
+	VCVTPH2PS (R13), Z24
+#define R_154 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ full \
+	VPMOVZXWD (R13), Z24 \
+	VPSLLD $16, Z24, Z24 \
+	JMP scaled
+#define R_155 \
+	ADDQ $256, R9 \
+	DECQ R12 \
+	JNZ step \
+	ADDQ integerArgs_block(AX), R8 \
+	ADDQ $64, R14 \
+	DECQ R13 \
+	JNZ group
+#define R_156 \
+	R_122 \
+	MOVQ integerArgs_decoded(AX), R14
+#define R_157 \
+	ADDQ R11, R13 \
+	ADDQ $1024, R14 \
+	DECQ CX \
+	JNZ tile
+#define R_158 \
+	R_117 \
+	VPSLLD $16, Z24, Z24 \
+	VPMOVZXWD 32(R13), Z25 \
+	VPSLLD $16, Z25, Z25
+#define R_159 \
+	VCVTPH2PS 0(R13), Z24 \
+	VCVTPH2PS 32(R13), Z25 \
+	JMP scaled0
+#define R_160 \
+	VMOVUPS Z24, (R14) \
+	ADDQ integerArgs_block(AX), R8
+#define R_161 \
+	R_40 \
+	R_52 \
+	MOVQ integerArgs_askAcross(AX), R13
+#define R_162 \
+	VMOVDQU32 Z25, 960(R14) \
+	R_75 \
+	ADDQ $512, SI
+#define R_164 \
+	MOVQ integerArgs_outTile(AX), R11 \
+	IMULQ R10, R11
+#define R_167 \
+	TILEZERO(0) \
+	TILELOADD(4, 0, 2, 1) \
+	TILELOADD(6, 0, 6, 3)
+#define R_168 \
+	TILEZERO(1) \
+	TILELOADD(5, 0, 2, 1) \
+	TILELOADD(7, 0, 6, 3)
+#define R_169 \
+	LEAQ (R8)(R12*1), R9 \
+	LEAQ (R8)(R12*2), R10 \
+	LEAQ (R9)(R12*2), R13
+#define R_170 \
+	TILELOADDT1(4, 0, 2, 1) \
+	VMOVUPS.Z 384(R15), K5, Z10
+#define R_172 \
+	TILEZERO(0) \
+	VMOVUPS.Z 512(R15), K5, Z8
+#define R_176 \
+	ADDQ R14, R15 \
+	VMOVUPS (R15), Z1
+#define R_177 \
+	TILEZERO(1) \
+	VMOVUPS.Z 192(R15), K5, Z11
+#define R_184 \
+	SUBQ R13, R8 \
+	SUBQ $const_manySlotBytes, R9
+#define R_188 \
+	MOVQ integerArgs_supers(AX), R11 \
+	MOVQ R11, integerArgs_groupsLeft(AX)
+#define R_189 \
+	MOVQ integerArgs_more(AX), R11 \
+	MOVQ R11, integerArgs_panelMore(AX)
+#define R_190 \
+	R_57 \
+	TILELOADD(7, 4096, 10, 3)
+#define R_193 \
+	VMOVUPS 0(R13), Z24 \
+	VMOVUPS 64(R13), Z25 \
+	JMP scaled0
+#define R_194 \
+	MOVQ R11, integerArgs_unpack(AX) \
+	MOVL $0x4b400000, R11 \
+	VPBROADCASTD R11, Z22 \
+	MOVQ $64, BX \
+	MOVQ integerArgs_actRow(AX), CX
+#define R_196 \
+	VMOVUPS Z10, 384(R15) \
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3) \
+	VMOVUPS.Z 448(R15), K5, Z11
+#define R_197 \
+	VMOVUPS Z9, 576(R15) \
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3) \
+	VMOVUPS.Z 640(R15), K5, Z10
+#define R_198 \
+	VMOVUPS Z8, 768(R15) \
+	ADDQ R12, DX \
+	ADDQ R14, SI \
+	VMOVUPS.Z 832(R15), K5, Z9
+#define R_199 \
+	VMOVUPS Z9, 832(R15) \
+	TILELOADDT1(5, 0, 2, 1) \
+	VMOVUPS.Z 896(R15), K5, Z10
+#define R_201 \
+	TILEZERO(0) \
+	MOVQ integerArgs_addSlots(AX), R15
+#define R_202 \
+	ADDQ R14, R15 \
+	VMOVUPS (R15), Z2
+#define R_206 \
+	R_4 \
+	MOVQ integerArgs_tileBytes(AX), R13 \
+	TESTQ $1, integerArgs_unpackLeft(AX)
+#define R_207 \
+	SUBQ integerArgs_block(AX), R8 \
+	SUBQ integerArgs_slot(AX), R9 \
+	ADDQ R13, R8 \
+	ADDQ $const_manySlotBytes, R9
+#define R_209 \
+	VMOVUPS.Z 0+1024(R15), K5, Z14 \
+	VFMADD231PS.BCST 0(R8), Z12, Z14 \
+	VMOVUPS Z14, 0+1024(R15)
+#define R_210 \
+	VMOVUPS.Z 64+1024(R15), K5, Z14 \
+	VFMADD231PS.BCST 4(R8), Z12, Z14 \
+	VMOVUPS Z14, 64+1024(R15)
+#define R_216 \
+	MOVQ integerArgs_fetchAt(AX), SI \
+	CMPQ SI, integerArgs_fetchEnd(AX)
+#define R_217 \
+	MOVQ integerArgs_second(AX), DI \
+	MOVQ integerArgs_fetchLines(AX), R9
+#define R_220 \
+	JGT next \
+	CMPQ integerArgs_supersNext(AX), $0
+#define R_221 \
+	R_2 \
+	R_82
+#define R_223 \
+	TESTQ $const_scalePoints, integerArgs_scale(AX) \
+	JNZ points
+#define R_228 \
+	CMPQ integerArgs_format(AX), $const_integer2 \
+	JEQ chosen
+#define R_231 \
+	MOVQ integerArgs_pairBlock(AX), R11 \
+	MOVQ R11, integerArgs_nextBlock(AX) \
+	MOVQ integerArgs_pairOut(AX), R11 \
+	MOVQ R11, integerArgs_nextOut(AX) \
+	MOVQ integerArgs_acts(AX), R11 \
+	MOVQ R11, integerArgs_nextActs(AX) \
+	MOVQ integerArgs_more(AX), R11 \
+	MOVQ R11, integerArgs_nextMore(AX) \
+	MOVQ integerArgs_groups(AX), R11 \
+	MOVQ R11, integerArgs_nextLeft(AX)
+#define R_232 \
+	VMOVUPS Z10, 896(R15) \
+	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3) \
+	VMOVUPS.Z 960(R15), K5, Z11
+#define R_233 \
+	ADDQ R14, R15 \
+	VMOVUPS (R15), Z3
+#define R_234 \
+	VMOVUPS Z9, 64(R15) \
+	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3) \
+	VMOVUPS.Z 128(R15), K5, Z10
+#define R_235 \
+	VMOVUPS Z8, 256(R15) \
+	ADDQ R12, DX \
+	ADDQ R14, SI \
+	VMOVUPS.Z 320(R15), K5, Z9
+#define R_236 \
+	MOVQ R8, 0(SP) \
+	MOVQ R9, 8(SP) \
+	MOVQ R13, 16(SP) \
+	MOVQ DI, 24(SP) \
+	MOVQ integerArgs_nextBlock(AX), R8 \
+	MOVQ integerArgs_unpackSlot(AX), R9
+#define R_237 \
+	MOVQ R8, integerArgs_nextBlock(AX) \
+	MOVQ R9, integerArgs_unpackSlot(AX) \
+	MOVQ 0(SP), R8 \
+	MOVQ 8(SP), R9 \
+	MOVQ 16(SP), R13 \
+	MOVQ 24(SP), DI
+#define R_238 \
+	VMOVUPS.Z 128+1024(R15), K5, Z14 \
+	VFMADD231PS.BCST 8(R8), Z12, Z14 \
+	VMOVUPS Z14, 128+1024(R15)
+#define R_239 \
+	VMOVUPS.Z 192+1024(R15), K5, Z14 \
+	VFMADD231PS.BCST 12(R8), Z12, Z14 \
+	VMOVUPS Z14, 192+1024(R15)
+#define R_241 \
+	PREFETCHT1 (SI) \
+	PREFETCHT1 (SI)(DI*1) \
+	ADDQ $64, SI \
+	DECQ R9
+#define R_242 \
+	R_2 \
+	R_83
+#define R_245 \
+	VPMADDUBSW Z21, Z25, Z28 \
+	VPMADDUBSW Z22, Z25, Z29 \
+	R_74
+#define R_246 \
+	CMPQ integerArgs_format(AX), $const_integer3 \
+	JEQ chosen
+#define R_247 \
+	R_109 \
+	PREFETCHT0 4736(R13) \
+	PREFETCHT0 4800(R13) \
+	PREFETCHT0 4864(R13)
+#define R_248 \
+	XORL R15, R15 \
+	MOVQ integerArgs_per(AX), DI \
+	SHLQ $5, DI
+#define R_252 \
+	VMOVDQU32 Z24, 0(R14) \
+	R_5
+#define R_253 \
+	VMOVDQU32 Z24, 64(R14) \
+	R_38
+#define R_254 \
+	VMOVDQU32 Z24, 128(R14) \
+	R_72
+#define R_255 \
+	VMOVDQU32 Z24, 192(R14) \
+	JLT unpacked
+#define R_256 \
+	R_10 \
+	VPANDD Z31, Z25, Z24
+#define R_257 \
+	VMOVDQU32 Z24, 448(R14) \
+	JEQ unpacked
+#define R_259 \
+	CMPQ integerArgs_steps(AX), $2 \
+	R_133
+#define R_260 \
+	KMOVQ 0(DI), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_261 \
+	PREFETCHT1 4672(DI) \
+	R_16
+#define R_262 \
+	ADDQ $128, DI \
+	JMP steps
+#define R_264 \
+	VMOVDQU32 Z25, 704(R14) \
+	R_91
+#define R_265 \
+	ADDQ $512, R11 \
+	ADDQ $16, R13 \
+	ADDQ $16, R8 \
+	ADDQ $256, R15 \
+	ADDQ $1024, DX \
+	ADDQ $1024, R12 \
+	ADDQ $1024, R10
+#define R_266 \
+	R_2 \
+	R_84
+#define R_267 \
+	MOVQ integerArgs_zeros(AX), CX \
+	VPMOVZXBD (R8)(CX*1), Z29 \
+	VBROADCASTI32X4 integerEach<>(SB), Z28 \
+	VPSHUFB Z28, Z29, Z29 \
+	JMP zeroed
+#define R_269 \
+	CMPQ integerArgs_format(AX), $const_integer4 \
+	JEQ chosen
+#define R_271 \
+	MOVQ CX, R13 \
+	MOVL $0x03030303, CX \
+	VPBROADCASTD CX, Z31
+#define R_272 \
+	VMOVDQU32 Z24, 256(R14) \
+	R_5
+#define R_273 \
+	VMOVDQU32 Z24, 320(R14) \
+	R_38
+#define R_274 \
+	VMOVDQU32 Z24, 384(R14) \
+	R_72
+#define R_275 \
+	R_17 \
+	VPANDD Z31, Z25, Z24
+#define R_276 \
+	VMOVDQU32 Z24, 960(R14) \
+	R_75 \
+	ADDQ $256, SI
+#define R_277 \
+	KMOVQ 16(DI), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_279 \
+	MOVQ R8, SI \
+	MOVQ integerArgs_steps(AX), R12
+#define R_284 \
+	VMOVDQU32 Z28, 64(R9) \
+	VMOVDQU32 Z17, 4160(R9)
+#define R_285 \
+	VMOVDQU32 Z28, 128(R9) \
+	VMOVDQU32 Z17, 4224(R9)
+#define R_286 \
+	VMOVDQU32 Z28, 192(R9) \
+	VMOVDQU32 Z17, 4288(R9)
+#define R_287 \
+	MOVL $0x0f0f0f0f, R12 \
+	VPBROADCASTD R12, Z31
+#define R_288 \
+	CMPQ integerArgs_second(AX), $0 \
+	JEQ alone
+#define R_291 \
+	R_148 \
+	TDPBSUD(0, 4, 6)
+#define R_292 \
+	R_43 \
+	VFMADD231PS.BCST 60(SI), Z17, Z15
+#define R_293 \
+	R_44 \
+	VFMADD231PS.BCST 56(SI), Z17, Z14
+#define R_294 \
+	R_45 \
+	VFMADD231PS.BCST 52(SI), Z17, Z13
+#define R_295 \
+	R_22 \
+	VFMADD231PS.BCST 48(SI), Z17, Z12
+#define R_296 \
+	R_46 \
+	VFMADD231PS.BCST 44(SI), Z17, Z11
+#define R_297 \
+	R_47 \
+	VFMADD231PS.BCST 40(SI), Z17, Z10
+#define R_298 \
+	R_48 \
+	VFMADD231PS.BCST 36(SI), Z17, Z9
+#define R_299 \
+	R_26 \
+	VFMADD231PS.BCST 32(SI), Z17, Z8
+#define R_300 \
+	R_76 \
+	VFMADD231PS.BCST 28(SI), Z17, Z7
+#define R_301 \
+	R_77 \
+	VFMADD231PS.BCST 24(SI), Z17, Z6
+#define R_302 \
+	R_78 \
+	VFMADD231PS.BCST 20(SI), Z17, Z5
+#define R_303 \
+	R_30 \
+	VFMADD231PS.BCST 16(SI), Z17, Z4
+#define R_304 \
+	R_113 \
+	VFMADD231PS.BCST 12(SI), Z17, Z3
+#define R_305 \
+	R_114 \
+	VFMADD231PS.BCST 8(SI), Z17, Z2
+#define R_306 \
+	R_115 \
+	VFMADD231PS.BCST 4(SI), Z17, Z1
+#define R_309 \
+	R_150 \
+	TDPBSUD(1, 5, 7)
+#define R_311 \
+	R_2 \
+	R_85
+#define R_313 \
+	CMPQ integerArgs_format(AX), $const_integer5 \
+	JEQ chosen
+#define R_314 \
+	ADDQ $32, SI \
+	ADDQ $64, R15 \
+	CMPQ R15, DI \
+	JLT group \
+	R_157
+#define R_315 \
+	VMOVDQU32 Z24, 512(R14) \
+	R_5
+#define R_316 \
+	VMOVDQU32 Z24, 576(R14) \
+	R_38
+#define R_317 \
+	VMOVDQU32 Z24, 640(R14) \
+	R_72
+#define R_318 \
+	VBROADCASTI32X4 superEven<>(SB), Z8 \
+	VBROADCASTI32X4 superOdd<>(SB), Z9 \
+	VBROADCASTI32X4 superWords<>(SB), Z10
+#define R_319 \
+	VMOVDQU32 (R14), Z23 \
+	VPSHUFB Z8, Z23, Z21 \
+	VPSHUFB Z9, Z23, Z22 \
+	VPSHUFB Z10, Z23, Z23
+#define R_320 \
+	R_116 \
+	VMOVDQU32 Z28, 0(R9) \
+	VMOVDQU32 Z17, 4096(R9)
+#define R_321 \
+	MOVQ integerArgs_tileBytes(AX), R8 \
+	ADDQ integerArgs_pairBlock(AX), R8 \
+	MOVQ R8, integerArgs_pairBlock(AX)
+#define R_322 \
+	R_34 \
+	VFMADD231PS.BCST 0(SI), Z17, Z0 \
+	ADDQ integerArgs_actGroup(AX), R15
+#define R_323 \
+	VMOVUPS Z8, 512(R15) \
+	R_94
+#define R_324 \
+	VMOVUPS Z11, 704(R15) \
+	TDPBSUD(1, 4, 7) \
+	CMPQ integerArgs_steps(AX), $4
+#define R_330 \
+	VMOVUPS Z11, 192(R15) \
+	R_121
+#define R_331 \
+	VMOVUPS (DI)(R10*1), Z16 \
+	CMPQ R14, $16
+#define R_332 \
+	R_35 \
+	TDPBSSD(0, 2, 3)
+#define R_333 \
+	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3) \
+	TDPBSSD(1, 2, 3)
+#define R_334 \
+	R_18 \
+	LEAQ (R13)(R14*8), SI
+#define R_335 \
+	VPDPWSSD.BCST 60(SI), Z17, Z21 \
+	R_43
+#define R_336 \
+	VPDPWSSD.BCST 56(SI), Z17, Z20 \
+	R_44
+#define R_337 \
+	VPDPWSSD.BCST 52(SI), Z17, Z19 \
+	R_45
+#define R_339 \
+	VPDPWSSD.BCST 44(SI), Z17, Z21 \
+	R_46
+#define R_340 \
+	VPDPWSSD.BCST 40(SI), Z17, Z20 \
+	R_47
+#define R_341 \
+	VPDPWSSD.BCST 36(SI), Z17, Z19 \
+	R_48
+#define R_342 \
+	VPDPWSSD.BCST 28(SI), Z17, Z21 \
+	R_76
+#define R_343 \
+	VPDPWSSD.BCST 24(SI), Z17, Z20 \
+	R_77
+#define R_344 \
+	VPDPWSSD.BCST 20(SI), Z17, Z19 \
+	R_78
+#define R_345 \
+	VPDPWSSD.BCST 12(SI), Z17, Z21 \
+	R_113
+#define R_346 \
+	VPDPWSSD.BCST 8(SI), Z17, Z20 \
+	R_114
+#define R_347 \
+	VPDPWSSD.BCST 4(SI), Z17, Z19 \
+	R_115
+#define R_348 \
+	MOVQ integerArgs_rows(AX), CX \
+	SHLQ $6, CX
+#define R_349 \
+	R_190 \
+	TILELOADD(5, 0, 12, 3)
+#define R_354 \
+	CMPQ integerArgs_format(AX), $const_integer6 \
+	JEQ chosen
+#define R_355 \
+	VMOVDQU32 Z24, 768(R14) \
+	R_5
+#define R_356 \
+	VMOVDQU32 Z24, 832(R14) \
+	R_38
+#define R_357 \
+	VMOVDQU32 Z24, 896(R14) \
+	R_72
+#define R_360 \
+	VMOVUPS Z8, 0(R15) \
+	TDPBSUD(0, 5, 6) \
+	CMPQ integerArgs_steps(AX), $4
+#define R_361 \
+	VPDPWSSD.BCST 48(SI), Z17, Z18 \
+	VSUBPS Z22, Z18, Z18 \
+	R_22
+#define R_363 \
+	VPDPWSSD.BCST 0+64(R13), Z4, Z13 \
+	VPDPWSSD.BCST 0+128(R13), Z5, Z13 \
+	VPDPWSSD.BCST 0+192(R13), Z6, Z13 \
+	VPDPWSSD.BCST 0+256(R13), Z7, Z13
+#define R_364 \
+	VPDPWSSD.BCST 0+64(R8), Z4, Z13 \
+	VPDPWSSD.BCST 0+128(R8), Z5, Z13 \
+	VPDPWSSD.BCST 0+192(R8), Z6, Z13 \
+	VPDPWSSD.BCST 0+256(R8), Z7, Z13
+#define R_379 \
+	VPBROADCASTD CX, Z30 \
+	R_161
+#define R_381 \
+	VMOVDQU32 Z24, 0(R14) \
+	R_10
+#define R_386 \
+	VMOVDQU32 Z24, 256(R14) \
+	R_50
+#define R_391 \
+	TDPBSSD(0, 4, 6) \
+	CMPQ integerArgs_steps(AX), $4
+#define R_392 \
+	VPDPWSSD.BCST 32(SI), Z17, Z18 \
+	VSUBPS Z22, Z18, Z18 \
+	R_26
+#define R_394 \
+	VPDPWSSD.BCST 4+64(R13), Z4, Z13 \
+	VPDPWSSD.BCST 4+128(R13), Z5, Z13 \
+	VPDPWSSD.BCST 4+192(R13), Z6, Z13 \
+	VPDPWSSD.BCST 4+256(R13), Z7, Z13
+#define R_395 \
+	VPDPWSSD.BCST 4+64(R8), Z4, Z13 \
+	VPDPWSSD.BCST 4+128(R8), Z5, Z13 \
+	VPDPWSSD.BCST 4+192(R8), Z6, Z13 \
+	VPDPWSSD.BCST 4+256(R8), Z7, Z13
+#define R_397 \
+	VPDPWSSD.BCST 8+64(R13), Z4, Z13 \
+	VPDPWSSD.BCST 8+128(R13), Z5, Z13 \
+	VPDPWSSD.BCST 8+192(R13), Z6, Z13 \
+	VPDPWSSD.BCST 8+256(R13), Z7, Z13
+#define R_398 \
+	VPDPWSSD.BCST 8+64(R8), Z4, Z13 \
+	VPDPWSSD.BCST 8+128(R8), Z5, Z13 \
+	VPDPWSSD.BCST 8+192(R8), Z6, Z13 \
+	VPDPWSSD.BCST 8+256(R8), Z7, Z13
+#define R_399 \
+	VPDPWSSD.BCST 12+64(R13), Z4, Z13 \
+	VPDPWSSD.BCST 12+128(R13), Z5, Z13 \
+	VPDPWSSD.BCST 12+192(R13), Z6, Z13 \
+	VPDPWSSD.BCST 12+256(R13), Z7, Z13
+#define R_400 \
+	VPDPWSSD.BCST 12+64(R8), Z4, Z13 \
+	VPDPWSSD.BCST 12+128(R8), Z5, Z13 \
+	VPDPWSSD.BCST 12+192(R8), Z6, Z13 \
+	VPDPWSSD.BCST 12+256(R8), Z7, Z13
+#define R_401 \
+	VMOVDQU32 Z24, (R14)(R15*2) \
+	VMOVDQU32 Z27, 64(R14)(R15*2) \
+	R_314
+#define R_402 \
+	VPBROADCASTD CX, Z30 \
+	R_223
+#define R_403 \
+	CMPQ integerArgs_steps(AX), $2 \
+	VMOVDQU32 0(SI), Z24 \
+	PREFETCHT1 4608(SI)
+#define R_404 \
+	VMOVDQU32 Z25, 64(R14) \
+	VMOVDQU32 128(SI), Z26 \
+	PREFETCHT1 4736(SI)
+#define R_405 \
+	VMOVDQU32 Z26, 128(R14) \
+	VMOVDQU32 192(SI), Z27 \
+	PREFETCHT1 4800(SI)(R13*1)
+#define R_406 \
+	VMOVDQU32 Z27, 192(R14) \
+	JLT unpacked \
+	VMOVDQU32 256(SI), Z24 \
+	PREFETCHT1 4864(SI)
+#define R_407 \
+	VMOVDQU32 Z25, 320(R14) \
+	VMOVDQU32 384(SI), Z26 \
+	PREFETCHT1 4992(SI)
+#define R_408 \
+	VMOVDQU32 Z26, 384(R14) \
+	VMOVDQU32 448(SI), Z27 \
+	PREFETCHT1 5056(SI)(R13*1)
+#define R_419 \
+	VPMULLW Z21, Z24, Z28 \
+	VMOVDQU32 Z28, 0(R9)
+#define R_420 \
+	VPBROADCASTD R12, Z30 \
+	MOVQ integerArgs_per(AX), R13
+#define R_423 \
+	VMOVDQU32 64(SI), Z25 \
+	R_36
+#define R_431 \
+	VMOVUPS (R15), Z0 \
+	VMOVUPS 64(R15), Z4 \
+	R_176 \
+	VMOVUPS 64(R15), Z5 \
+	R_202 \
+	VMOVUPS 64(R15), Z6 \
+	R_233 \
+	VMOVUPS 64(R15), Z7 \
+	ADDQ R14, R15
+#define R_432 \
+	TDPBSSD(1, 5, 7) \
+	CMPQ integerArgs_steps(AX), $4
+#define R_433 \
+	VPDPWSSD.BCST 16(SI), Z17, Z18 \
+	VSUBPS Z22, Z18, Z18 \
+	R_30
+#define R_436 \
+	VMOVDQU32 Z27, 448(R14) \
+	JEQ unpacked \
+	VMOVDQU32 512(SI), Z24 \
+	PREFETCHT1 5120(SI)
+#define R_437 \
+	VMOVDQU32 Z24, 512(R14) \
+	VMOVDQU32 576(SI), Z25 \
+	PREFETCHT1 5184(SI)(R13*1)
+#define R_438 \
+	VMOVDQU32 Z25, 576(R14) \
+	VMOVDQU32 640(SI), Z26 \
+	PREFETCHT1 5248(SI)
+#define R_439 \
+	VMOVDQU32 Z26, 640(R14) \
+	VMOVDQU32 704(SI), Z27 \
+	PREFETCHT1 5312(SI)(R13*1)
+#define R_440 \
+	VMOVDQU32 Z27, 704(R14) \
+	VMOVDQU32 768(SI), Z24 \
+	PREFETCHT1 5376(SI)
+#define R_441 \
+	VMOVDQU32 Z24, 768(R14) \
+	VMOVDQU32 832(SI), Z25 \
+	PREFETCHT1 5440(SI)(R13*1)
+#define R_442 \
+	VMOVDQU32 Z25, 832(R14) \
+	VMOVDQU32 896(SI), Z26 \
+	PREFETCHT1 5504(SI)
+#define R_443 \
+	VMOVDQU32 Z26, 896(R14) \
+	VMOVDQU32 960(SI), Z27 \
+	PREFETCHT1 5568(SI)(R13*1)
+#define R_444 \
+	VMOVDQU32 Z27, 960(R14) \
+	R_75 \
+	ADDQ $1024, SI \
+	JMP steps
+#define R_445 \
+	VPMULLW Z21, Z24, Z28 \
+	VMOVDQU32 Z28, 128(R9)
+#define R_446 \
+	MOVQ R8, SI \
+	R_52 \
+	MOVQ integerArgs_steps(AX), R12
+#define R_470 \
+	VPDPWSSD.BCST 0(SI), Z17, Z18 \
+	VSUBPS Z22, Z18, Z18 \
+	R_99
+#define R_472 \
+	R_194 \
+	MOVQ integerArgs_tiles(AX), R10 \
+	R_138 \
+	R_139 \
+	MOVQ $4, R12 \
+	SHRQ $2, R10 \
+	JZ last
+#define R_478 \
+	R_4 \
+	DECQ R10 \
+	JNZ unpack \
+	JMP panel
+#define R_479 \
+	MOVQ integerArgs_products(AX), R11 \
+	CMPQ R12, $0 \
+	JLE multiplied0 \
+	MOVQ integerArgs_slotAt+0(AX), SI
+#define R_480 \
+	CMPQ integerArgs_unpackNow(AX), $0 \
+	JLE unpacked0 \
+	R_4
+#define R_481 \
+	TILESTORED(1, 3072, 11, 3) \
+	CMPQ integerArgs_addGroups(AX), $1 \
+	JLE added0
+#define R_505 \
+	CMPQ R12, $1 \
+	JLE multiplied1 \
+	MOVQ integerArgs_slotAt+8(AX), SI
+#define R_506 \
+	CMPQ integerArgs_unpackNow(AX), $1 \
+	JLE unpacked1 \
+	R_4
+#define R_507 \
+	TILESTORED(0, 0, 11, 3) \
+	CMPQ integerArgs_addGroups(AX), $2 \
+	JLE added1
+#define R_511 \
+	CMPQ R12, $2 \
+	JLE multiplied2 \
+	MOVQ integerArgs_slotAt+16(AX), SI
+#define R_512 \
+	TILESTORED(1, 1024, 11, 3) \
+	CMPQ integerArgs_addGroups(AX), $3 \
+	JLE added2
+#define R_519 \
+	CMPQ R12, $3 \
+	JLE multiplied3 \
+	MOVQ integerArgs_slotAt+24(AX), SI
+#define R_531 \
+	JEQ row0Of16 \
+	CMPQ R14, $15 \
+	JEQ row0Of15 \
+	CMPQ R14, $14 \
+	JEQ row0Of14 \
+	CMPQ R14, $13 \
+	JEQ row0Of13 \
+	CMPQ R14, $12 \
+	JEQ row0Of12 \
+	CMPQ R14, $11 \
+	JEQ row0Of11 \
+	CMPQ R14, $10 \
+	JEQ row0Of10 \
+	JMP row0Of9
+#define R_534 \
+	CMPQ integerArgs_unpackNow(AX), $2 \
+	JLE unpacked2 \
+	R_4
+#define R_563 \
+	JEQ row1Of16 \
+	CMPQ R14, $15 \
+	JEQ row1Of15 \
+	CMPQ R14, $14 \
+	JEQ row1Of14 \
+	CMPQ R14, $13 \
+	JEQ row1Of13 \
+	CMPQ R14, $12 \
+	JEQ row1Of12 \
+	CMPQ R14, $11 \
+	JEQ row1Of11 \
+	CMPQ R14, $10 \
+	JEQ row1Of10 \
+	JMP row1Of9
+#define R_566 \
+	CMPQ integerArgs_unpackNow(AX), $3 \
+	JLE unpacked3 \
+	R_4
+#define R_592 \
+	MOVQ R12, integerArgs_side(AX) \
+	R_140 \
+	MOVQ R11, integerArgs_toSide(AX) \
+	R_164 \
+	MOVQ R11, integerArgs_outSide(AX) \
+	MOVQ R10, integerArgs_pairsLeft(AX) \
+	MOVQ $0, integerArgs_addGroups(AX) \
+	R_141 \
+	R_231 \
+	MOVQ $4, R10 \
+	CMPQ R10, R11 \
+	CMOVQGT R11, R10 \
+	MOVQ R10, integerArgs_nextGroups(AX) \
+	MOVQ integerArgs_pairBlock(AX), R8 \
+	MOVQ integerArgs_slots(AX), R9 \
+	MOVQ R9, R11 \
+	MOVQ R11, integerArgs_slotAt+0(AX) \
+	ADDQ integerArgs_slot(AX), R11 \
+	MOVQ R11, integerArgs_slotAt+8(AX) \
+	ADDQ integerArgs_slot(AX), R11 \
+	MOVQ R11, integerArgs_slotAt+16(AX) \
+	ADDQ integerArgs_slot(AX), R11 \
+	MOVQ R11, integerArgs_slotAt+24(AX) \
+	ADDQ integerArgs_slot(AX), R11
+#define R_593 \
+	JEQ row2Of16 \
+	CMPQ R14, $15 \
+	JEQ row2Of15 \
+	CMPQ R14, $14 \
+	JEQ row2Of14 \
+	CMPQ R14, $13 \
+	JEQ row2Of13 \
+	CMPQ R14, $12 \
+	JEQ row2Of12 \
+	CMPQ R14, $11 \
+	JEQ row2Of11 \
+	CMPQ R14, $10 \
+	JEQ row2Of10 \
+	JMP row2Of9
+#define R_596 \
+	VMOVUPS Z8, 512(R13) \
+	VMOVUPS Z7, 448(R13) \
+	VMOVUPS Z6, 384(R13) \
+	VMOVUPS Z5, 320(R13) \
+	VMOVUPS Z4, 256(R13) \
+	VMOVUPS Z3, 192(R13) \
+	VMOVUPS Z2, 128(R13) \
+	VMOVUPS Z1, 64(R13) \
+	VMOVUPS Z0, 0(R13)
+#define R_627 \
+	TILESTORED(0, 2048, 11, 3) \
+	MOVQ integerArgs_rows(AX), R14 \
+	CMPQ integerArgs_addGroups(AX), $0 \
+	JEQ summed \
+	MOVQ integerArgs_addOut(AX), R13 \
+	CMPQ R14, $16 \
+	JEQ storeOf16 \
+	CMPQ R14, $15 \
+	JEQ storeOf15 \
+	CMPQ R14, $14 \
+	JEQ storeOf14 \
+	CMPQ R14, $13 \
+	JEQ storeOf13 \
+	CMPQ R14, $12 \
+	JEQ storeOf12 \
+	CMPQ R14, $11 \
+	JEQ storeOf11 \
+	CMPQ R14, $10 \
+	JEQ storeOf10 \
+	JMP storeOf9
+#define R_638 \
+	XORL R12, R12 \
+	MOVQ R12, integerArgs_unpackNow(AX) \
+	CMPQ integerArgs_nextGroups(AX), $0 \
+	JEQ run
+#define R_663 \
+	MOVQ R12, integerArgs_addGroups(AX) \
+	TESTQ R12, R12 \
+	JEQ done \
+	MOVQ integerArgs_panelScales(AX), R10 \
+	MOVQ integerArgs_stripActs(AX), R15 \
+	ADDQ integerArgs_actTail(AX), R15 \
+	MOVQ integerArgs_stripOut(AX), R13 \
+	MOVQ R13, integerArgs_addOut(AX) \
+	CMPQ integerArgs_panelMore(AX), $0 \
+	JNE more \
+	VPXORD Z0, Z0, Z0 \
+	VPXORD Z1, Z1, Z1 \
+	VPXORD Z2, Z2, Z2 \
+	VPXORD Z3, Z3, Z3 \
+	VPXORD Z4, Z4, Z4 \
+	VPXORD Z5, Z5, Z5 \
+	VPXORD Z6, Z6, Z6 \
+	VPXORD Z7, Z7, Z7 \
+	VPXORD Z8, Z8, Z8 \
+	VPXORD Z9, Z9, Z9 \
+	VPXORD Z10, Z10, Z10 \
+	VPXORD Z11, Z11, Z11 \
+	VPXORD Z12, Z12, Z12 \
+	VPXORD Z13, Z13, Z13 \
+	VPXORD Z14, Z14, Z14 \
+	VPXORD Z15, Z15, Z15 \
+	JMP begun
+#define R_664 \
+	CMPQ R14, $16 \
+	JEQ loadOf16 \
+	CMPQ R14, $15 \
+	JEQ loadOf15 \
+	CMPQ R14, $14 \
+	JEQ loadOf14 \
+	CMPQ R14, $13 \
+	JEQ loadOf13 \
+	CMPQ R14, $12 \
+	JEQ loadOf12 \
+	CMPQ R14, $11 \
+	JEQ loadOf11 \
+	CMPQ R14, $10 \
+	JEQ loadOf10 \
+	JMP loadOf9
+#define R_665 \
+	VMOVUPS 512(R13), Z8 \
+	VMOVUPS 448(R13), Z7 \
+	VMOVUPS 384(R13), Z6 \
+	VMOVUPS 320(R13), Z5 \
+	VMOVUPS 256(R13), Z4 \
+	VMOVUPS 192(R13), Z3 \
+	VMOVUPS 128(R13), Z2 \
+	VMOVUPS 64(R13), Z1 \
+	VMOVUPS 0(R13), Z0
+#define R_668 \
+	DECQ integerArgs_stripsLeft(AX) \
+	JZ whole \
+	MOVQ integerArgs_actStrip(AX), R11 \
+	ADDQ R11, integerArgs_stripActs(AX) \
+	MOVQ integerArgs_rows(AX), R11 \
+	SHLQ $6, R11 \
+	ADDQ R11, integerArgs_stripOut(AX) \
+	JMP strip
+#define R_675 \
+	R_321 \
+	MOVQ integerArgs_outTile(AX), R11 \
+	ADDQ R11, integerArgs_pairOut(AX) \
+	R_231
+#define R_676 \
+	MOVQ $4, R14 \
+	CMPQ R14, R11 \
+	CMOVQGT R11, R14 \
+	MOVQ R14, integerArgs_nextGroups(AX)
+#define R_698 \
+	JEQ row3Of16 \
+	CMPQ R14, $15 \
+	JEQ row3Of15 \
+	CMPQ R14, $14 \
+	JEQ row3Of14 \
+	CMPQ R14, $13 \
+	JEQ row3Of13 \
+	CMPQ R14, $12 \
+	JEQ row3Of12 \
+	CMPQ R14, $11 \
+	JEQ row3Of11 \
+	CMPQ R14, $10 \
+	JEQ row3Of10 \
+	JMP row3Of9
+#define R_703 \
+	MOVQ integerArgs_stripActs(AX), DX \
+	CMPQ integerArgs_stripsLeft(AX), $1 \
+	JNE run \
+	MOVQ integerArgs_nextGroups(AX), R11 \
+	MOVQ R11, integerArgs_unpackNow(AX) \
+	JMP run
+#define R_704 \
+	MOVQ integerArgs_slotTail(AX), R11 \
+	MOVQ R11, integerArgs_scalesAt(AX) \
+	MOVQ $0, integerArgs_askAcross(AX)
+#define R_733 \
+	MOVQ R8, integerArgs_nextBlock(AX) \
+	XORL R11, R11 \
+	MOVQ integerArgs_toSide(AX), SI \
+	ADDQ SI, SI \
+	MOVQ SI, DI \
+	NEGQ DI \
+	CMPQ integerArgs_sideLeft(AX), $2 \
+	CMOVQLE DI, SI \
+	CMPQ integerArgs_side(AX), $4 \
+	CMOVQNE R11, SI \
+	MOVQ SI, integerArgs_askAcross(AX)
+#define R_745 \
+	VMOVUPS Z11, 448(R15) \
+	TILESTORED(0, 3072, 7, 3) \
+	R_172
+#define R_747 \
+	VMOVUPS Z11, 960(R15) \
+	TILESTORED(0, 0, 7, 3) \
+	R_201
+#define R_749 \
+	VMOVUPS Z10, 128(R15) \
+	TILESTORED(1, 4096, 7, 3) \
+	R_177
+#define R_750 \
+	VMOVUPS Z9, 320(R15) \
+	R_170
+#define R_755 \
+	MOVQ integerArgs_addOutSecond(AX), R15 \
+	VMOVUPS.Z 0(R15), K5, Z8
+#define R_767 \
+	MOVQ integerArgs_nextActs(AX), R11 \
+	MOVQ R11, integerArgs_stripActs(AX) \
+	MOVQ integerArgs_nextOut(AX), R11 \
+	MOVQ R11, integerArgs_stripOut(AX) \
+	MOVQ integerArgs_nextMore(AX), R11 \
+	MOVQ R11, integerArgs_panelMore(AX) \
+	MOVQ integerArgs_scalesAt(AX), R11 \
+	MOVQ R11, integerArgs_panelScales(AX) \
+	R_55 \
+	XORQ $128, integerArgs_scalesAt(AX) \
+	MOVQ integerArgs_nextGroups(AX), R12 \
+	MOVQ integerArgs_slots(AX), R9 \
+	MOVQ integerArgs_toSide(AX), SI \
+	MOVQ integerArgs_outSide(AX), DI \
+	MOVQ integerArgs_nextBlock(AX), R8 \
+	ADDQ SI, R8 \
+	ADDQ DI, integerArgs_nextOut(AX) \
+	DECQ integerArgs_sideLeft(AX) \
+	JNZ placed \
+	R_141 \
+	IMULQ R11, SI \
+	IMULQ R11, DI \
+	SUBQ SI, R8 \
+	SUBQ DI, integerArgs_nextOut(AX) \
+	MOVQ R12, R11 \
+	IMULQ integerArgs_block(AX), R11 \
+	ADDQ R11, R8 \
+	MOVQ R12, R11 \
+	IMULQ integerArgs_actGroup(AX), R11 \
+	ADDQ R11, integerArgs_nextActs(AX) \
+	MOVQ $1, integerArgs_nextMore(AX) \
+	MOVQ integerArgs_nextLeft(AX), R11 \
+	SUBQ R12, R11 \
+	MOVQ R11, integerArgs_nextLeft(AX) \
+	JNZ found \
+	DECQ integerArgs_pairsLeft(AX)
+#define R_768 \
+	MOVQ integerArgs_tiles(AX), R10 \
+	MOVQ R10, R12 \
+	ANDQ $3, R12 \
+	JZ end \
+	SUBQ R12, R10 \
+	MOVQ $0, integerArgs_tiles(AX) \
+	R_140 \
+	ADDQ integerArgs_weights(AX), R11 \
+	MOVQ R11, integerArgs_pairBlock(AX) \
+	R_164 \
+	ADDQ integerArgs_out(AX), R11 \
+	MOVQ R11, integerArgs_pairOut(AX) \
+	MOVQ $1, R10 \
+	JMP begin
+#define R_773 \
+	VMOVUPS Z10, 640(R15) \
+	TILESTORED(1, 7168, 7, 3) \
+	TILEZERO(1) \
+	XORQ $8192, DI \
+	VMOVUPS.Z 704(R15), K5, Z11
+#define R_774 \
+	MOVQ integerArgs_addOut(AX), R15 \
+	MOVQ integerArgs_addActs(AX), R8 \
+	R_169 \
+	KMOVW integerArgs_addMore(AX), K5 \
+	XORQ $8192, R11 \
+	VMOVUPS.Z 0(R15), K5, Z8
+#define R_775 \
+	VMOVUPS Z11, 448(R15) \
+	TILESTORED(0, 1024, 7, 3) \
+	R_172
+#define R_776 \
+	VMOVUPS Z10, 640(R15) \
+	TILESTORED(1, 5120, 7, 3) \
+	TILEZERO(1) \
+	VMOVUPS.Z 704(R15), K5, Z11
+#define R_778 \
+	VMOVUPS Z10, 128(R15) \
+	TILESTORED(1, 6144, 7, 3) \
+	R_177
+#define R_802 \
+	VMOVUPS Z11, 960(R15) \
+	TILESTORED(0, 2048, 7, 3) \
+	R_201 \
+	ADDQ $const_manySlotBytes, R15
+#define R_806 \
+	R_206 \
+	JNZ someSecond \
+	R_207 \
+	JMP someFirst
+#define R_807 \
+	DECQ integerArgs_unpackLeft(AX) \
+	JZ someDone \
+	DECQ DX \
+	JNZ someUnpack
+#define R_808 \
+	MOVQ integerArgs_stripActs(AX), DX \
+	MOVQ integerArgs_panelSlots(AX), SI \
+	MOVQ integerArgs_slot(AX), R14 \
+	JMP turn
+#define R_834 \
+	CMPQ integerArgs_format(AX), $const_integerLevels \
+	JEQ chosen
+#define R_838 \
+	MOVQ $8, DX \
+	CMPQ integerArgs_unpackLeft(AX), $0 \
+	JEQ restUnpacked \
+	R_236
+#define R_839 \
+	R_206 \
+	JNZ restSecond \
+	R_207 \
+	JMP restFirst
+#define R_840 \
+	DECQ integerArgs_unpackLeft(AX) \
+	JZ restDone \
+	DECQ DX \
+	JNZ restUnpack
+#define R_852 \
+	MOVQ R11, integerArgs_unpack(AX) \
+	MOVQ R12, integerArgs_factors(AX)
+#define R_868 \
+	R_194 \
+	MOVQ integerArgs_actGroup(AX), R12 \
+	MOVQ integerArgs_weights(AX), R14 \
+	MOVQ R14, integerArgs_pairBlock(AX) \
+	MOVQ integerArgs_weights(AX), R14 \
+	MOVQ R14, integerArgs_nextBlock(AX) \
+	MOVQ integerArgs_slots(AX), R14 \
+	MOVQ R14, integerArgs_nextSlots(AX) \
+	MOVQ integerArgs_slots(AX), R14 \
+	MOVQ R14, integerArgs_unpackSlot(AX) \
+	R_151 \
+	MOVQ integerArgs_nowhere(AX), R14 \
+	MOVQ R14, integerArgs_addOut(AX) \
+	MOVQ integerArgs_nowhere(AX), R14 \
+	MOVQ R14, integerArgs_addOutSecond(AX) \
+	MOVQ integerArgs_tiles(AX), R14 \
+	SHRQ $1, R14 \
+	MOVQ R14, integerArgs_pairsNext(AX) \
+	INCQ R14 \
+	MOVQ R14, integerArgs_pairsLeft(AX) \
+	MOVQ integerArgs_outTile(AX), R14 \
+	MOVQ R14, integerArgs_outSecond(AX) \
+	ADDQ R14, R14 \
+	MOVQ integerArgs_out(AX), SI \
+	SUBQ R14, SI \
+	MOVQ SI, integerArgs_pairOut(AX) \
+	XORL R14, R14 \
+	MOVQ R14, integerArgs_groupsLeft(AX) \
+	MOVQ R14, integerArgs_addMore(AX) \
+	KXORW K5, K5, K5 \
+	MOVQ $8, integerArgs_unpackLeft(AX) \
+	MOVQ integerArgs_products(AX), DI \
+	LEAQ 8192(DI), R11 \
+	MOVQ integerArgs_nowhere(AX), R15 \
+	MOVQ integerArgs_acts(AX), R8 \
+	ADDQ integerArgs_actTail(AX), R8 \
+	MOVQ R8, integerArgs_addActs(AX) \
+	R_169 \
+	MOVQ integerArgs_slots(AX), R14 \
+	ADDQ integerArgs_slotTail(AX), R14 \
+	MOVQ R14, integerArgs_addSlots(AX) \
+	JMP panel
+#define R_869 \
+	VMOVUPS Z9, 320(R15) \
+	MOVQ integerArgs_stripActs(AX), DX \
+	MOVQ DX, SI \
+	ADDQ integerArgs_actTail(AX), SI \
+	MOVQ SI, integerArgs_addActs(AX) \
+	MOVQ integerArgs_panelSlots(AX), SI \
+	ADDQ integerArgs_slotTail(AX), SI \
+	MOVQ SI, integerArgs_addSlots(AX) \
+	MOVQ integerArgs_stripOut(AX), SI \
+	MOVQ SI, integerArgs_addOut(AX) \
+	ADDQ $1024, integerArgs_stripOut(AX) \
+	ADDQ integerArgs_outSecond(AX), SI \
+	MOVQ SI, integerArgs_addOutSecond(AX) \
+	MOVQ integerArgs_panelMore(AX), SI \
+	NEGQ SI \
+	MOVQ SI, integerArgs_addMore(AX) \
+	ADDQ integerArgs_actStrip(AX), DX \
+	MOVQ DX, integerArgs_stripActs(AX) \
+	DECQ integerArgs_stripsLeft(AX) \
+	JZ panel \
+	MOVQ integerArgs_pace(AX), DX \
+	CMPQ integerArgs_unpackLeft(AX), $0 \
+	JEQ someUnpacked \
+	R_236
+#define R_875 \
+	MOVQ R14, integerArgs_stripOut(AX) \
+	MOVQ $0, integerArgs_outSecond(AX) \
+	MOVQ $2, integerArgs_stripsLeft(AX) \
+	MOVQ integerArgs_acts(AX), R14 \
+	MOVQ R14, integerArgs_stripActs(AX) \
+	JMP go
+#define R_902 \
+	MOVQ integerArgs_strips(AX), R14 \
+	MOVQ R14, integerArgs_stripsLeft(AX) \
+	MOVQ integerArgs_nextSlots(AX), R14 \
+	MOVQ R14, integerArgs_panelSlots(AX) \
+	MOVQ $1, integerArgs_panelMore(AX) \
+	LEAQ (R12*4), DX \
+	ADDQ integerArgs_panelActs(AX), DX \
+	CMPQ integerArgs_groupsLeft(AX), $0 \
+	JNE inside \
+	MOVQ integerArgs_nowhere(AX), R14 \
+	DECQ integerArgs_pairsLeft(AX) \
+	JZ last \
+	JLT end \
+	MOVQ integerArgs_groups(AX), R14 \
+	MOVQ R14, integerArgs_groupsLeft(AX) \
+	MOVQ integerArgs_more(AX), R14 \
+	MOVQ R14, integerArgs_panelMore(AX) \
+	MOVQ integerArgs_outTile(AX), R14 \
+	LEAQ (R14)(R14*1), R14 \
+	ADDQ integerArgs_pairOut(AX), R14 \
+	MOVQ R14, integerArgs_pairOut(AX) \
+	MOVQ integerArgs_acts(AX), DX
+#define R_933 \
+	MOVQ DX, integerArgs_panelActs(AX) \
+	MOVQ DX, integerArgs_stripActs(AX) \
+	MOVQ integerArgs_pairOut(AX), R14 \
+	MOVQ R14, integerArgs_stripOut(AX) \
+	SUBQ $4, integerArgs_groupsLeft(AX) \
+	MOVQ integerArgs_slots(AX), R14 \
+	LEAQ (2*const_manySlotBytes)(R14)(R14*1), R14 \
+	SUBQ integerArgs_panelSlots(AX), R14 \
+	MOVQ R14, integerArgs_nextSlots(AX) \
+	MOVQ R14, integerArgs_unpackSlot(AX) \
+	MOVQ $8, integerArgs_unpackLeft(AX) \
+	SUBQ $4, integerArgs_nextLeft(AX) \
+	JNZ go \
+	MOVQ integerArgs_tileBytes(AX), R14 \
+	LEAQ (R14)(R14*1), R14 \
+	ADDQ integerArgs_pairBlock(AX), R14 \
+	MOVQ R14, integerArgs_pairBlock(AX) \
+	MOVQ R14, integerArgs_nextBlock(AX) \
+	R_151 \
+	DECQ integerArgs_pairsNext(AX) \
+	JNZ go \
+	MOVQ $0, integerArgs_unpackLeft(AX) \
+	JMP go
+#define R_967 \
+	SHLQ $1, BX \
+	TILESTORED(0, 0, 9, 3) \
+	TILEZERO(0) \
+	TDPBSUD(0, 4, 6)
+#define R_971 \
+	TILESTORED(2, 4096, 9, 3) \
+	TILEZERO(2) \
+	TDPBSUD(2, 5, 6)
+#define R_985 \
+	MOVQ integerArgs_products(AX), R11 \
+	CMPQ integerArgs_lag(AX), $0 \
+	JNE step \
+	XORQ $128, R9 \
+	ADDQ R8, R9 \
+	MOVQ (R9), R13 \
+	MOVQ 8(R9), R15 \
+	MOVQ 16(R9), R12 \
+	MOVQ R12, integerArgs_addSecond(AX) \
+	KMOVW 32(R9), K5 \
+	MOVQ 24(R9), R9 \
+	MOVQ integerArgs_rows(AX), R14 \
+	VMOVUPS (R9), Z0
+#define R_987 \
+	VMOVDQU32 2048(R11), Z12 \
+	VPSHUFB Z18, Z12, Z12 \
+	VPADDD 0(R11), Z12, Z12 \
+	R_1 \
+	R_82
+#define R_988 \
+	VMOVDQU32 6144(R11), Z12 \
+	VPSHUFB Z18, Z12, Z12 \
+	VPADDD 4096(R11), Z12, Z12 \
+	R_1
+#define R_992 \
+	R_241 \
+	JNZ fullFetch \
+	MOVQ SI, integerArgs_fetchAt(AX)
+#define R_994 \
+	MOVQ R13, R8 \
+	ADDQ integerArgs_actStrip(AX), R8 \
+	CMPQ integerArgs_multiplyLeft(AX), $0 \
+	JEQ loaded
+#define R_995 \
+	MOVQ integerArgs_actSecond(AX), DI \
+	ADDQ DX, DI \
+	TILELOADD(5, 0, 7, 3)
+#define R_999 \
+	CMPQ R14, $0 \
+	JLE added0
+#define R_1000 \
+	CMPQ integerArgs_addSecond(AX), $0 \
+	JEQ added0
+#define R_1002 \
+	CMPQ R14, $1 \
+	JLE added1
+#define R_1007 \
+	CMPQ R14, $2 \
+	JLE added2
+#define R_1009 \
+	R_138 \
+	MOVQ integerArgs_weights(AX), R11 \
+	MOVQ R11, integerArgs_nextBlock(AX) \
+	MOVQ integerArgs_slots(AX), R11 \
+	MOVQ R11, integerArgs_nextSlots(AX) \
+	MOVQ integerArgs_scaled(AX), R11 \
+	MOVQ R11, integerArgs_nextFactors(AX) \
+	MOVQ integerArgs_scaled(AX), R11 \
+	MOVQ R11, integerArgs_panelFactors(AX) \
+	MOVQ integerArgs_supers(AX), R11 \
+	MOVQ R11, integerArgs_nextLeft(AX) \
+	R_188 \
+	MOVQ integerArgs_acts(AX), R11 \
+	MOVQ R11, integerArgs_panelActs(AX) \
+	MOVQ integerArgs_acts(AX), R11 \
+	MOVQ R11, integerArgs_stripActs(AX) \
+	R_139 \
+	MOVQ integerArgs_out(AX), R11 \
+	MOVQ R11, integerArgs_stripOut(AX) \
+	R_189 \
+	R_55 \
+	XORL R11, R11 \
+	MOVQ R11, integerArgs_queueAt(AX) \
+	MOVQ R11, integerArgs_panelHalf(AX) \
+	MOVQ integerArgs_tiles(AX), R12 \
+	MOVQ R12, R11 \
+	SHRQ $1, R11 \
+	MOVQ integerArgs_tileBytes(AX), R13 \
+	IMULQ R11, R13 \
+	MOVQ R13, integerArgs_second(AX) \
+	MOVQ integerArgs_outTile(AX), R13 \
+	IMULQ R11, R13 \
+	MOVQ R13, integerArgs_outSecond(AX) \
+	IMULQ integerArgs_supers(AX), R12 \
+	MOVQ R12, integerArgs_supersNext(AX) \
+	MOVQ integerArgs_strips(AX), R11 \
+	INCQ R11 \
+	SHRQ $1, R11 \
+	IMULQ R11, R12 \
+	MOVQ R12, integerArgs_turnsLeft(AX) \
+	MOVQ $2, integerArgs_lag(AX) \
+	MOVQ $64, BX \
+	R_348 \
+	CALL integerUnpackSuper<>(SB) \
+	CMPQ integerArgs_second(AX), $0 \
+	JEQ turn \
+	CALL integerUnpackSuper<>(SB)
+#define R_1010 \
+	MOVQ integerArgs_products(AX), R11 \
+	XORQ $64, R11 \
+	MOVQ R11, integerArgs_products(AX) \
+	MOVQ $4, integerArgs_stepsLeft(AX) \
+	XORL R14, R14 \
+	MOVQ R14, integerArgs_multiplyLeft(AX) \
+	MOVQ integerArgs_queueAt(AX), R9 \
+	LEAQ integerArgs_queue(AX), R8 \
+	CMPQ integerArgs_turnsLeft(AX), $0 \
+	JLE drained \
+	MOVQ $4, integerArgs_multiplyLeft(AX) \
+	MOVQ integerArgs_stripActs(AX), DX \
+	MOVQ integerArgs_panelHalf(AX), R10 \
+	ADDQ R8, R9 \
+	MOVQ DX, R12 \
+	ADDQ integerArgs_actTail(AX), R12 \
+	MOVQ R12, (R9) \
+	XORL R12, R12 \
+	TESTQ R10, R10 \
+	CMOVQNE integerArgs_outSecond(AX), R12 \
+	ADDQ integerArgs_stripOut(AX), R12 \
+	MOVQ R12, 8(R9) \
+	MOVQ integerArgs_stripsLeft(AX), R12 \
+	DECQ R12 \
+	MOVQ R12, 16(R9) \
+	CMOVQNE integerArgs_actStrip(AX), R12 \
+	MOVQ R12, integerArgs_actSecond(AX) \
+	MOVQ R10, R12 \
+	SHRQ $3, R12 \
+	ADDQ integerArgs_panelFactors(AX), R12 \
+	MOVQ R12, 24(R9) \
+	MOVQ integerArgs_panelMore(AX), R12 \
+	NEGQ R12 \
+	MOVQ R12, 32(R9) \
+	SUBQ R8, R9 \
+	ADDQ integerArgs_slots(AX), R10
+#define R_1011 \
+	CMPQ integerArgs_turnsLeft(AX), $0 \
+	JLE step \
+	CMPQ R14, $16 \
+	JNE step \
+	CMPQ integerArgs_actSecond(AX), $0 \
+	JEQ step \
+	CMPQ integerArgs_addSecond(AX), $0 \
+	JEQ step \
+	MOVQ integerArgs_actStrip(AX), R8 \
+	LEAQ (DX)(R8*1), R12 \
+	ADDQ R13, R8 \
+	MOVQ R11, R9 \
+	XORQ $64, R9
+#define R_1015 \
+	DECQ integerArgs_stepsLeft(AX) \
+	JZ end \
+	R_216 \
+	JCC fullFetched \
+	R_217
+#define R_1017 \
+	CMPQ integerArgs_multiplyLeft(AX), $0 \
+	JEQ multiplied0 \
+	TDPBSUD(0, 4, 6)
+#define R_1018 \
+	VMOVUPS.Z 0(R15)(DI*1), K5, Z14 \
+	VFMADD231PS.BCST 0(R8), Z12, Z14 \
+	VMOVUPS Z14, 0(R15)(DI*1)
+#define R_1019 \
+	CMPQ integerArgs_addSecond(AX), $0 \
+	JEQ added1
+#define R_1020 \
+	VMOVUPS.Z 64(R15)(DI*1), K5, Z14 \
+	VFMADD231PS.BCST 4(R8), Z12, Z14 \
+	VMOVUPS Z14, 64(R15)(DI*1)
+#define R_1025 \
+	VMOVUPS.Z 128(R15)(DI*1), K5, Z14 \
+	VFMADD231PS.BCST 8(R8), Z12, Z14 \
+	VMOVUPS Z14, 128(R15)(DI*1)
+#define R_1026 \
+	CMPQ R14, $3 \
+	JLE added3
+#define R_1033 \
+	DECQ integerArgs_stepsLeft(AX) \
+	JNZ step
+#define R_1040 \
+	VMOVDQU32 2176(R11), Z12 \
+	VPSHUFB Z18, Z12, Z12 \
+	VPADDD 128(R11), Z12, Z12 \
+	R_1 \
+	R_83
+#define R_1041 \
+	VMOVDQU32 6272(R11), Z12 \
+	VPSHUFB Z18, Z12, Z12 \
+	VPADDD 4224(R11), Z12, Z12 \
+	R_1
+#define R_1044 \
+	MOVQ integerArgs_rows(AX), DI \
+	SHLQ $6, DI \
+	CMPQ integerArgs_stepsLeft(AX), $4 \
+	JNE kept0 \
+	R_51 \
+	TILESTORED(0, 0, 11, 3) \
+	R_79 \
+	TILEZERO(0)
+#define R_1045 \
+	CMPQ integerArgs_stepsLeft(AX), $4 \
+	JNE kept2 \
+	R_51 \
+	TILESTORED(2, 4096, 11, 3) \
+	R_79 \
+	TILEZERO(2)
+#define R_1046 \
+	CMPQ integerArgs_multiplyLeft(AX), $0 \
+	JEQ multiplied2 \
+	CMPQ integerArgs_actSecond(AX), $0 \
+	JEQ multiplied2 \
+	TDPBSUD(2, 5, 6)
+#define R_1047 \
+	CMPQ integerArgs_addSecond(AX), $0 \
+	JEQ added2
+#define R_1048 \
+	VMOVUPS.Z 192(R15)(DI*1), K5, Z14 \
+	VFMADD231PS.BCST 12(R8), Z12, Z14 \
+	VMOVUPS Z14, 192(R15)(DI*1)
+#define R_1049 \
+	SUBQ $4, R14 \
+	ADDQ $512, R11 \
+	ADDQ $16, R13 \
+	ADDQ $256, R15
+#define R_1052 \
+	R_241 \
+	JNZ someFetch \
+	MOVQ SI, integerArgs_fetchAt(AX)
+#define R_1074 \
+	CMPQ integerArgs_addSecond(AX), $0 \
+	JEQ added3
+#define R_1075 \
+	ADDQ CX, DX \
+	ADDQ $1024, R10 \
+	CMPQ integerArgs_multiplyLeft(AX), $1 \
+	ADCQ $-1, integerArgs_multiplyLeft(AX) \
+	R_216 \
+	JCC someFetched \
+	R_217
+#define R_1085 \
+	MOVQ R8, integerArgs_panelActs(AX) \
+	MOVQ R8, integerArgs_stripActs(AX) \
+	MOVQ integerArgs_pairOut(AX), R11 \
+	MOVQ R11, integerArgs_stripOut(AX)
+#define R_1094 \
+	VCVTDQ2PS 0(R11), Z12 \
+	R_71
+#define R_1095 \
+	VMOVDQU32 2304(R11), Z12 \
+	VPSHUFB Z18, Z12, Z12 \
+	VPADDD 256(R11), Z12, Z12 \
+	R_1 \
+	R_84
+#define R_1096 \
+	VMOVDQU32 6400(R11), Z12 \
+	VPSHUFB Z18, Z12, Z12 \
+	VPADDD 4352(R11), Z12, Z12 \
+	R_1
+#define R_1102 \
+	MOVQ integerArgs_panelFactors(AX), R9 \
+	ADDQ $1024, R9 \
+	R_288 \
+	ADDQ $1024, R9
+#define R_1105 \
+	DECQ integerArgs_turnsLeft(AX) \
+	CMPQ integerArgs_turnsLeft(AX), $-1 \
+	JGE turn \
+	R_56
+#define R_1106 \
+	VPSLLD $3, 2048(R11), Z12 \
+	VPADDD 0(R11), Z12, Z12 \
+	R_37
+#define R_1108 \
+	VCVTDQ2PS 4096(R11), Z12 \
+	R_71
+#define R_1112 \
+	MOVQ integerArgs_queueAt(AX), R9 \
+	ADDQ $64, R9 \
+	ANDQ $255, R9 \
+	MOVQ R9, integerArgs_queueAt(AX) \
+	CMPQ integerArgs_lag(AX), $1 \
+	ADCQ $-1, integerArgs_lag(AX) \
+	CMPQ integerArgs_turnsLeft(AX), $0 \
+	JLE next \
+	CMPQ integerArgs_second(AX), $0 \
+	JEQ whole \
+	XORQ $8192, integerArgs_panelHalf(AX) \
+	JZ whole \
+	CMPQ integerArgs_stripsLeft(AX), $2 \
+	R_220 \
+	JEQ first \
+	CALL integerUnpackSuper<>(SB)
+#define R_1113 \
+	MOVQ integerArgs_rows(AX), R8 \
+	SHLQ $7, R8 \
+	ADDQ R8, integerArgs_stripOut(AX) \
+	MOVQ integerArgs_actStrip(AX), R8 \
+	LEAQ (R8)(R8*1), R8 \
+	ADDQ R8, integerArgs_stripActs(AX) \
+	SUBQ $2, integerArgs_stripsLeft(AX) \
+	R_220 \
+	JEQ second \
+	CALL integerUnpackSuper<>(SB)
+#define R_1114 \
+	ANDQ $~4096, R9 \
+	MOVQ R9, integerArgs_panelFactors(AX) \
+	R_55 \
+	MOVQ $1, integerArgs_panelMore(AX) \
+	MOVQ integerArgs_panelActs(AX), R8 \
+	ADDQ integerArgs_actGroup(AX), R8 \
+	DECQ integerArgs_groupsLeft(AX) \
+	JNZ same \
+	R_188 \
+	R_189 \
+	MOVQ integerArgs_outTile(AX), R8 \
+	ADDQ R8, integerArgs_pairOut(AX) \
+	MOVQ integerArgs_acts(AX), R8
+#define R_1115 \
+	VPSLLD $3, 6144(R11), Z12 \
+	VPADDD 4096(R11), Z12, Z12 \
+	R_37
+#define R_1116 \
+	VCVTDQ2PS 128(R11), Z12 \
+	R_71
+#define R_1117 \
+	VMOVDQU32 2432(R11), Z12 \
+	VPSHUFB Z18, Z12, Z12 \
+	VPADDD 384(R11), Z12, Z12 \
+	R_1 \
+	R_85
+#define R_1118 \
+	VMOVDQU32 6528(R11), Z12 \
+	VPSHUFB Z18, Z12, Z12 \
+	VPADDD 4480(R11), Z12, Z12 \
+	R_1
+#define R_1119 \
+	VPSLLD $3, 2176(R11), Z12 \
+	VPADDD 128(R11), Z12, Z12 \
+	R_37
+#define R_1120 \
+	VCVTDQ2PS 4224(R11), Z12 \
+	R_71
+#define R_1121 \
+	VPSLLD $3, 6272(R11), Z12 \
+	VPADDD 4224(R11), Z12, Z12 \
+	R_37
+#define R_1122 \
+	VCVTDQ2PS 256(R11), Z12 \
+	R_71
+#define R_1123 \
+	VPSLLD $3, 2304(R11), Z12 \
+	VPADDD 256(R11), Z12, Z12 \
+	R_37
+#define R_1124 \
+	VCVTDQ2PS 4352(R11), Z12 \
+	R_71
+#define R_1125 \
+	VPSLLD $3, 6400(R11), Z12 \
+	VPADDD 4352(R11), Z12, Z12 \
+	R_37
+#define R_1126 \
+	VCVTDQ2PS 384(R11), Z12 \
+	R_71
+#define R_1127 \
+	VPSLLD $3, 2432(R11), Z12 \
+	VPADDD 384(R11), Z12, Z12 \
+	R_37
+#define R_1128 \
+	VCVTDQ2PS 4480(R11), Z12 \
+	R_71
+#define R_1129 \
+	VPSLLD $3, 6528(R11), Z12 \
+	VPADDD 4480(R11), Z12, Z12 \
+	R_37
+
 // integerUnpack<format>
 //
 // Writes the codes of the block at R8 to the slot at R9, one byte each, as [group/4, 16 rows, 4],
@@ -128,13 +2004,9 @@ GLOBL integerRaiseXS512<>(SB), RODATA|NOPTR, $4
 // integerFactorsKAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_156
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
+	R_109
 	PREFETCHT0 4736(R13)
 	PREFETCHT0 4800(R13)
 	VMOVDQU32 64(R13), Z26
@@ -202,54 +2074,29 @@ tile:
 	VPSRLD $16, Z26, Z26
 	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
 	VMOVDQU32 Z26, 704(R14)
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_157
 	RET
 
 // integerFactors6KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors6KAVX512<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_156
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	PREFETCHT0 4864(R13)
+	R_247
 	LEAQ 32(R13), SI
-	XORL R15, R15
-	MOVQ integerArgs_per(AX), DI
-	SHLQ $5, DI
+	R_248
 group:
 	VPMOVSXBD (SI), Z24
 	VPMOVSXBD 16(SI), Z27
-	VMOVDQU32 Z24, (R14)(R15*2)
-	VMOVDQU32 Z27, 64(R14)(R15*2)
-	ADDQ $32, SI
-	ADDQ $64, R15
-	CMPQ R15, DI
-	JLT group
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_401
 	RET
 
 // integerFactorsXSAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_156
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
+	R_109
 	VMOVDQU32 32(R13), Z25
 	VPMOVZXWD 96(R13), Z26
 	VPSRLD $0, Z25, Z24
@@ -300,64 +2147,34 @@ tile:
 	VPTERNLOGD.BCST $0xf8, integerPair512<>(SB), Z28, Z27 // or of and
 	VPSUBD.BCST integerMiddle512<>(SB), Z27, Z27
 	VMOVDQU32 Z27, 448(R14)
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_157
 	RET
 
 // integerFactors3KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors3KAVX512<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_156
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	PREFETCHT0 4864(R13)
+	R_247
 	LEAQ 32(R13), SI
-	XORL R15, R15
-	MOVQ integerArgs_per(AX), DI
-	SHLQ $5, DI
+	R_248
 group:
 	VPMOVSXBW (SI), Z25
 	VPMOVZXWD Y25, Z24
 	VEXTRACTI64X4 $1, Z25, Y25
 	VPMOVZXWD Y25, Z27
-	VMOVDQU32 Z24, (R14)(R15*2)
-	VMOVDQU32 Z27, 64(R14)(R15*2)
-	ADDQ $32, SI
-	ADDQ $64, R15
-	CMPQ R15, DI
-	JLT group
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_401
 	RET
 
 // integerFactors2KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors2KAVX512<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_156
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	PREFETCHT0 4864(R13)
+	R_247
 	VPBROADCASTD integerNibble512<>(SB), Z29
 	LEAQ 64(R13), SI
-	XORL R15, R15
-	MOVQ integerArgs_per(AX), DI
-	SHLQ $5, DI
+	R_248
 group:
 	VPMOVZXBD (SI), Z24
 	VPMOVZXBD 16(SI), Z27
@@ -370,880 +2187,415 @@ group:
 	VPSLLD $12, Z27, Z27
 	VPORD Z24, Z27, Z27
 	VMOVDQU32 Z27, 2048(R14)(R15*1)
-	ADDQ $32, SI
-	ADDQ $64, R15
-	CMPQ R15, DI
-	JLT group
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_314
 	RET
 
 // integerFactorsGridAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 and Z27.
 TEXT integerFactorsGridAVX512<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_156
 tile:
-	PREFETCHT0 4608(R13)
-	PREFETCHT0 4672(R13)
-	PREFETCHT0 4736(R13)
-	PREFETCHT0 4800(R13)
-	PREFETCHT0 4864(R13)
+	R_247
 	LEAQ 64(R13), SI
-	XORL R15, R15
-	MOVQ integerArgs_per(AX), DI
-	SHLQ $5, DI
+	R_248
 group:
 	VPMOVZXBD (SI), Z24
 	VPMOVZXBD 16(SI), Z27
-	VMOVDQU32 Z24, (R14)(R15*2)
-	VMOVDQU32 Z27, 64(R14)(R15*2)
-	ADDQ $32, SI
-	ADDQ $64, R15
-	CMPQ R15, DI
-	JLT group
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_401
 	RET
 
 TEXT integerUnpack2<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x03030303, CX
-	VPBROADCASTD CX, Z31
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_askAcross(AX), R13
+	R_271
+	R_80
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
+	R_111
 	VPANDD Z31, Z25, Z24
-	VMOVDQU32 Z24, 0(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 64(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 128(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 192(R14)
-	JLT unpacked
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
+	R_252
+	R_253
+	R_254
+	R_255
+	R_256
+	R_272
+	R_273
+	R_274
+	R_257
+	R_16
 	VPANDD Z31, Z25, Z24
-	VMOVDQU32 Z24, 256(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 320(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 384(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 448(R14)
-	JEQ unpacked
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VMOVDQU32 Z24, 512(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 576(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 640(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_315
+	R_316
+	R_317
 	VMOVDQU32 Z24, 704(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VMOVDQU32 Z24, 768(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 832(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 896(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VMOVDQU32 Z24, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $256, SI
+	R_275
+	R_355
+	R_356
+	R_357
+	R_276
 	JMP steps
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	PREFETCHT1 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
+	R_158
 scaled0:
-	VMOVUPS Z24, (R14)
-	VMOVUPS Z25, 64(R14)
+	R_129
 added0:
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
+	R_159
 other0:
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
+	R_193
 
 TEXT integerUnpack2Signed<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x03030303, CX
-	VPBROADCASTD CX, Z31
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points
+	R_271
+	R_223
 	MOVL $0x02020202, CX
 	VPBROADCASTD CX, Z29
 zeroed:
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_askAcross(AX), R13
+	R_80
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
+	R_111
 	VPANDD Z31, Z25, Z24
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 0(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_252
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 64(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_253
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 128(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_254
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 192(R14)
-	JLT unpacked
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
+	R_255
+	R_256
+	VPSUBB Z29, Z24, Z24
+	R_272
+	VPSUBB Z29, Z24, Z24
+	R_273
+	VPSUBB Z29, Z24, Z24
+	R_274
+	VPSUBB Z29, Z24, Z24
+	R_257
+	R_16
 	VPANDD Z31, Z25, Z24
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 256(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_315
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 320(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_316
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 384(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 448(R14)
-	JEQ unpacked
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 512(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 576(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 640(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_317
 	VPSUBB Z29, Z24, Z24
 	VMOVDQU32 Z24, 704(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
+	R_275
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 768(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_355
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 832(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_356
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 896(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_357
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $256, SI
+	R_276
 	JMP steps
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JZ other
-	VCVTPH2PS (R13), Z24
+	R_153
 scaled:
-	VMOVUPS Z24, (R14)
-	ADDQ integerArgs_block(AX), R8
+	R_160
 	RET
 points:
-	MOVQ integerArgs_zeros(AX), CX
-	VPMOVZXBD (R8)(CX*1), Z29
-	VBROADCASTI32X4 integerEach<>(SB), Z28
-	VPSHUFB Z28, Z29, Z29
-	JMP zeroed
+	R_267
 other:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ full
-	VPMOVZXWD (R13), Z24
-	VPSLLD $16, Z24, Z24
-	JMP scaled
+	R_154
 full:
-	VMOVUPS (R13), Z24
-	JMP scaled
+	R_105
 
 TEXT integerUnpack3<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x03030303, CX
-	VPBROADCASTD CX, Z31
+	R_271
 	MOVL $0x04040404, CX
-	VPBROADCASTD CX, Z30
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_askAcross(AX), R13
+	R_379
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	PREFETCHT1 4608(DI)
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
+	R_259
 	VPANDD Z31, Z25, Z24
-	KMOVQ 0(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 0(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_260
+	R_252
 	KMOVQ 8(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 64(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	KMOVQ 16(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 128(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_253
+	R_277
+	R_254
 	KMOVQ 24(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 192(R14)
-	JLT unpacked
+	R_255
 	PREFETCHT1 4640(DI)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
+	R_256
 	KMOVQ 32(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 256(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_272
 	KMOVQ 40(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 320(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_273
 	KMOVQ 48(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 384(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_274
 	KMOVQ 56(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 448(R14)
-	JEQ unpacked
-	PREFETCHT1 4672(DI)
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
+	R_257
+	R_261
 	VPANDD Z31, Z25, Z24
 	KMOVQ 64(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 512(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_315
 	KMOVQ 72(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 576(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_316
 	KMOVQ 80(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 640(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_317
 	KMOVQ 88(DI), K1
 	VPADDB Z30, Z24, K1, Z24
 	VMOVDQU32 Z24, 704(R14)
 	PREFETCHT1 4704(DI)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
+	R_275
 	KMOVQ 96(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 768(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_355
 	KMOVQ 104(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 832(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_356
 	KMOVQ 112(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 896(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_357
 	KMOVQ 120(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VMOVDQU32 Z24, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $256, SI
-	ADDQ $128, DI
-	JMP steps
+	R_276
+	R_262
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	PREFETCHT1 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
+	R_158
 scaled0:
-	VMOVUPS Z24, (R14)
-	VMOVUPS Z25, 64(R14)
+	R_129
 added0:
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
+	R_159
 other0:
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
+	R_193
 
 TEXT integerUnpack3Signed<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x03030303, CX
-	VPBROADCASTD CX, Z31
+	R_271
 	MOVL $0x04040404, CX
-	VPBROADCASTD CX, Z30
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points
+	R_402
 	MOVL $0x04040404, CX
 	VPBROADCASTD CX, Z29
 zeroed:
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_askAcross(AX), R13
+	R_161
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	PREFETCHT1 4608(DI)
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
+	R_259
 	VPANDD Z31, Z25, Z24
 	KMOVQ 0(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 0(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_252
 	KMOVQ 8(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 64(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_253
 	KMOVQ 16(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 128(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_254
 	KMOVQ 24(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 192(R14)
-	JLT unpacked
+	R_3
+	R_255
 	PREFETCHT1 4640(DI)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
+	R_256
 	KMOVQ 32(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 256(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_272
 	KMOVQ 40(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 320(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_273
 	KMOVQ 48(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 384(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_274
 	KMOVQ 56(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 448(R14)
-	JEQ unpacked
-	PREFETCHT1 4672(DI)
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
+	R_3
+	R_257
+	R_261
 	VPANDD Z31, Z25, Z24
 	KMOVQ 64(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 512(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_315
 	KMOVQ 72(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 576(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_316
 	KMOVQ 80(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 640(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_317
 	KMOVQ 88(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
+	R_3
 	VMOVDQU32 Z24, 704(R14)
 	PREFETCHT1 4704(DI)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
+	R_275
 	KMOVQ 96(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 768(R14)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_355
 	KMOVQ 104(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 832(R14)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_356
 	KMOVQ 112(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 896(R14)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_3
+	R_357
 	KMOVQ 120(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $256, SI
-	ADDQ $128, DI
-	JMP steps
+	R_3
+	R_276
+	R_262
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JZ other
-	VCVTPH2PS (R13), Z24
+	R_153
 scaled:
-	VMOVUPS Z24, (R14)
-	ADDQ integerArgs_block(AX), R8
+	R_160
 	RET
 points:
-	MOVQ integerArgs_zeros(AX), CX
-	VPMOVZXBD (R8)(CX*1), Z29
-	VBROADCASTI32X4 integerEach<>(SB), Z28
-	VPSHUFB Z28, Z29, Z29
-	JMP zeroed
+	R_267
 other:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ full
-	VPMOVZXWD (R13), Z24
-	VPSLLD $16, Z24, Z24
-	JMP scaled
+	R_154
 full:
-	VMOVUPS (R13), Z24
-	JMP scaled
+	R_105
 
 TEXT integerUnpack4<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_askAcross(AX), R13
+	R_88
+	R_80
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_111
+	R_36
 	VMOVDQU32 Z24, 0(R14)
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_67
+	R_36
 	VMOVDQU32 Z24, 128(R14)
-	VMOVDQU32 Z25, 192(R14)
-	JLT unpacked
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_68
+	R_16
+	R_36
 	VMOVDQU32 Z24, 256(R14)
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_69
+	R_36
 	VMOVDQU32 Z24, 384(R14)
-	VMOVDQU32 Z25, 448(R14)
-	JEQ unpacked
-	VMOVDQU32 256(SI), Z25
-	PREFETCHT1 4864(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_70
+	R_89
+	R_36
 	VMOVDQU32 Z24, 512(R14)
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_90
+	R_36
 	VMOVDQU32 Z24, 640(R14)
-	VMOVDQU32 Z25, 704(R14)
-	VMOVDQU32 384(SI), Z25
-	PREFETCHT1 4992(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_264
+	R_36
 	VMOVDQU32 Z24, 768(R14)
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 448(SI), Z25
-	PREFETCHT1 5056(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_118
+	R_36
 	VMOVDQU32 Z24, 896(R14)
-	VMOVDQU32 Z25, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $512, SI
+	R_162
 	JMP steps
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	PREFETCHT1 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
+	R_158
 scaled0:
-	VMOVUPS Z24, (R14)
-	VMOVUPS Z25, 64(R14)
+	R_129
 added0:
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
+	R_159
 other0:
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
+	R_193
 
 TEXT integerUnpack4Signed<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points
+	R_88
+	R_223
 	MOVL $0x08080808, CX
 	VPBROADCASTD CX, Z29
 zeroed:
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_askAcross(AX), R13
+	R_80
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSUBB Z29, Z24, Z24
+	R_111
+	R_119
 	VMOVDQU32 Z24, 0(R14)
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSUBB Z29, Z24, Z24
+	R_67
+	R_119
 	VMOVDQU32 Z24, 128(R14)
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 192(R14)
-	JLT unpacked
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSUBB Z29, Z24, Z24
+	R_68
+	R_16
+	R_119
 	VMOVDQU32 Z24, 256(R14)
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSUBB Z29, Z24, Z24
+	R_69
+	R_119
 	VMOVDQU32 Z24, 384(R14)
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 448(R14)
-	JEQ unpacked
-	VMOVDQU32 256(SI), Z25
-	PREFETCHT1 4864(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSUBB Z29, Z24, Z24
+	R_70
+	R_89
+	R_119
 	VMOVDQU32 Z24, 512(R14)
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSUBB Z29, Z24, Z24
+	R_90
+	R_119
 	VMOVDQU32 Z24, 640(R14)
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 704(R14)
-	VMOVDQU32 384(SI), Z25
-	PREFETCHT1 4992(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSUBB Z29, Z24, Z24
+	R_264
+	R_119
 	VMOVDQU32 Z24, 768(R14)
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 448(SI), Z25
-	PREFETCHT1 5056(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSUBB Z29, Z24, Z24
+	R_118
+	R_119
 	VMOVDQU32 Z24, 896(R14)
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $512, SI
+	R_162
 	JMP steps
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JZ other
-	VCVTPH2PS (R13), Z24
+	R_153
 scaled:
-	VMOVUPS Z24, (R14)
-	ADDQ integerArgs_block(AX), R8
+	R_160
 	RET
 points:
-	MOVQ integerArgs_zeros(AX), CX
-	VPMOVZXBD (R8)(CX*1), Z29
-	VBROADCASTI32X4 integerEach<>(SB), Z28
-	VPSHUFB Z28, Z29, Z29
-	JMP zeroed
+	R_267
 other:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ full
-	VPMOVZXWD (R13), Z24
-	VPSLLD $16, Z24, Z24
-	JMP scaled
+	R_154
 full:
-	VMOVUPS (R13), Z24
-	JMP scaled
+	R_105
 
 TEXT integerUnpack5<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
+	R_88
 	MOVL $0x10101010, CX
-	VPBROADCASTD CX, Z30
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_askAcross(AX), R13
+	R_379
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	PREFETCHT1 4608(DI)
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	KMOVQ 0(DI), K1
-	VPADDB Z30, Z24, K1, Z24
+	R_259
+	R_36
+	R_260
 	VMOVDQU32 Z24, 0(R14)
 	KMOVQ 8(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	KMOVQ 16(DI), K1
-	VPADDB Z30, Z24, K1, Z24
+	R_67
+	R_36
+	R_277
 	VMOVDQU32 Z24, 128(R14)
 	KMOVQ 24(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 192(R14)
-	JLT unpacked
+	R_68
 	PREFETCHT1 4640(DI)
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_16
+	R_36
 	KMOVQ 32(DI), K1
 	VPADDB Z30, Z24, K1, Z24
 	VMOVDQU32 Z24, 256(R14)
 	KMOVQ 40(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_69
+	R_36
 	KMOVQ 48(DI), K1
 	VPADDB Z30, Z24, K1, Z24
 	VMOVDQU32 Z24, 384(R14)
 	KMOVQ 56(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 448(R14)
-	JEQ unpacked
+	R_70
 	PREFETCHT1 4672(DI)
-	VMOVDQU32 256(SI), Z25
-	PREFETCHT1 4864(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_89
+	R_36
 	KMOVQ 64(DI), K1
 	VPADDB Z30, Z24, K1, Z24
 	VMOVDQU32 Z24, 512(R14)
 	KMOVQ 72(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_90
+	R_36
 	KMOVQ 80(DI), K1
 	VPADDB Z30, Z24, K1, Z24
 	VMOVDQU32 Z24, 640(R14)
@@ -1251,311 +2603,163 @@ steps:
 	VPADDB Z30, Z25, K1, Z25
 	VMOVDQU32 Z25, 704(R14)
 	PREFETCHT1 4704(DI)
-	VMOVDQU32 384(SI), Z25
-	PREFETCHT1 4992(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_91
+	R_36
 	KMOVQ 96(DI), K1
 	VPADDB Z30, Z24, K1, Z24
 	VMOVDQU32 Z24, 768(R14)
 	KMOVQ 104(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 448(SI), Z25
-	PREFETCHT1 5056(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_118
+	R_36
 	KMOVQ 112(DI), K1
 	VPADDB Z30, Z24, K1, Z24
 	VMOVDQU32 Z24, 896(R14)
 	KMOVQ 120(DI), K1
 	VPADDB Z30, Z25, K1, Z25
-	VMOVDQU32 Z25, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $512, SI
-	ADDQ $128, DI
-	JMP steps
+	R_162
+	R_262
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	PREFETCHT1 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
+	R_158
 scaled0:
-	VMOVUPS Z24, (R14)
-	VMOVUPS Z25, 64(R14)
+	R_129
 added0:
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
+	R_159
 other0:
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
+	R_193
 
 TEXT integerUnpack5Signed<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
+	R_88
 	MOVL $0x10101010, CX
-	VPBROADCASTD CX, Z30
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points
+	R_402
 	MOVL $0x10101010, CX
 	VPBROADCASTD CX, Z29
 zeroed:
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_askAcross(AX), R13
+	R_161
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	PREFETCHT1 4608(DI)
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_259
+	R_36
 	KMOVQ 0(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
+	R_3
 	VMOVDQU32 Z24, 0(R14)
 	KMOVQ 8(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_93
+	R_67
+	R_36
 	KMOVQ 16(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
+	R_3
 	VMOVDQU32 Z24, 128(R14)
 	KMOVQ 24(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 192(R14)
-	JLT unpacked
+	R_93
+	R_68
 	PREFETCHT1 4640(DI)
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_16
+	R_36
 	KMOVQ 32(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
+	R_3
 	VMOVDQU32 Z24, 256(R14)
 	KMOVQ 40(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_93
+	R_69
+	R_36
 	KMOVQ 48(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
+	R_3
 	VMOVDQU32 Z24, 384(R14)
 	KMOVQ 56(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 448(R14)
-	JEQ unpacked
+	R_93
+	R_70
 	PREFETCHT1 4672(DI)
-	VMOVDQU32 256(SI), Z25
-	PREFETCHT1 4864(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_89
+	R_36
 	KMOVQ 64(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
+	R_3
 	VMOVDQU32 Z24, 512(R14)
 	KMOVQ 72(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_93
+	R_90
+	R_36
 	KMOVQ 80(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
+	R_3
 	VMOVDQU32 Z24, 640(R14)
 	KMOVQ 88(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VPSUBB Z29, Z25, Z25
+	R_93
 	VMOVDQU32 Z25, 704(R14)
 	PREFETCHT1 4704(DI)
-	VMOVDQU32 384(SI), Z25
-	PREFETCHT1 4992(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_91
+	R_36
 	KMOVQ 96(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
+	R_3
 	VMOVDQU32 Z24, 768(R14)
 	KMOVQ 104(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 448(SI), Z25
-	PREFETCHT1 5056(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_93
+	R_118
+	R_36
 	KMOVQ 112(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPSUBB Z29, Z24, Z24
+	R_3
 	VMOVDQU32 Z24, 896(R14)
 	KMOVQ 120(DI), K1
-	VPADDB Z30, Z25, K1, Z25
-	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $512, SI
-	ADDQ $128, DI
-	JMP steps
+	R_93
+	R_162
+	R_262
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JZ other
-	VCVTPH2PS (R13), Z24
+	R_153
 scaled:
-	VMOVUPS Z24, (R14)
-	ADDQ integerArgs_block(AX), R8
+	R_160
 	RET
 points:
-	MOVQ integerArgs_zeros(AX), CX
-	VPMOVZXBD (R8)(CX*1), Z29
-	VBROADCASTI32X4 integerEach<>(SB), Z28
-	VPSHUFB Z28, Z29, Z29
-	JMP zeroed
+	R_267
 other:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ full
-	VPMOVZXWD (R13), Z24
-	VPSLLD $16, Z24, Z24
-	JMP scaled
+	R_154
 full:
-	VMOVUPS (R13), Z24
-	JMP scaled
+	R_105
 
 TEXT integerUnpack6<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
+	R_88
 	MOVL $0x30303030, CX
-	VPBROADCASTD CX, Z30
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_askAcross(AX), R13
+	R_379
 steps:
 	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(DI), Z26
-	PREFETCHT1 4608(DI)
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
+	R_133
+	R_81
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
 	VMOVDQU32 Z24, 0(R14)
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_67
+	R_36
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
 	VMOVDQU32 Z24, 128(R14)
 	VPSRLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 192(R14)
-	JLT unpacked
+	R_68
 	VMOVDQU32 64(DI), Z26
-	PREFETCHT1 4672(DI)
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
+	R_261
+	R_81
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
 	VMOVDQU32 Z24, 256(R14)
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_69
+	R_36
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
 	VMOVDQU32 Z24, 384(R14)
 	VPSRLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 448(R14)
-	JEQ unpacked
+	R_70
 	VMOVDQU32 128(DI), Z26
 	PREFETCHT1 4736(DI)
-	VMOVDQU32 256(SI), Z25
-	PREFETCHT1 4864(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
+	R_89
+	R_81
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
 	VMOVDQU32 Z24, 512(R14)
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_90
+	R_36
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
 	VMOVDQU32 Z24, 640(R14)
 	VPSRLD $2, Z26, Z27
@@ -1563,159 +2767,91 @@ steps:
 	VMOVDQU32 Z25, 704(R14)
 	VMOVDQU32 192(DI), Z26
 	PREFETCHT1 4800(DI)
-	VMOVDQU32 384(SI), Z25
-	PREFETCHT1 4992(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
+	R_91
+	R_81
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
 	VMOVDQU32 Z24, 768(R14)
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 448(SI), Z25
-	PREFETCHT1 5056(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_118
+	R_36
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
 	VMOVDQU32 Z24, 896(R14)
 	VPSRLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VMOVDQU32 Z25, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $512, SI
+	R_162
 	ADDQ $256, DI
 	JMP steps
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	PREFETCHT1 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
+	R_158
 scaled0:
-	VMOVUPS Z24, (R14)
-	VMOVUPS Z25, 64(R14)
+	R_129
 added0:
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
+	R_159
 other0:
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
+	R_193
 
 TEXT integerUnpack6Signed<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
+	R_88
 	MOVL $0x30303030, CX
-	VPBROADCASTD CX, Z30
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points
+	R_402
 	MOVL $0x20202020, CX
 	VPBROADCASTD CX, Z29
 zeroed:
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_askAcross(AX), R13
+	R_161
 steps:
 	CMPQ integerArgs_steps(AX), $2
 	VMOVDQU32 0(DI), Z26
-	PREFETCHT1 4608(DI)
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
+	R_133
+	R_81
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
 	VPSUBB Z29, Z24, Z24
 	VMOVDQU32 Z24, 0(R14)
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_67
+	R_36
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
 	VPSUBB Z29, Z24, Z24
 	VMOVDQU32 Z24, 128(R14)
 	VPSRLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 192(R14)
-	JLT unpacked
+	R_68
 	VMOVDQU32 64(DI), Z26
-	PREFETCHT1 4672(DI)
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
+	R_261
+	R_81
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
 	VPSUBB Z29, Z24, Z24
 	VMOVDQU32 Z24, 256(R14)
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_69
+	R_36
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
 	VPSUBB Z29, Z24, Z24
 	VMOVDQU32 Z24, 384(R14)
 	VPSRLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 448(R14)
-	JEQ unpacked
+	R_70
 	VMOVDQU32 128(DI), Z26
 	PREFETCHT1 4736(DI)
-	VMOVDQU32 256(SI), Z25
-	PREFETCHT1 4864(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
+	R_89
+	R_81
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
 	VPSUBB Z29, Z24, Z24
 	VMOVDQU32 Z24, 512(R14)
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_90
+	R_36
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
 	VPSUBB Z29, Z24, Z24
 	VMOVDQU32 Z24, 640(R14)
@@ -1725,343 +2861,143 @@ steps:
 	VMOVDQU32 Z25, 704(R14)
 	VMOVDQU32 192(DI), Z26
 	PREFETCHT1 4800(DI)
-	VMOVDQU32 384(SI), Z25
-	PREFETCHT1 4992(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
+	R_91
+	R_81
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
 	VPSUBB Z29, Z24, Z24
 	VMOVDQU32 Z24, 768(R14)
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 448(SI), Z25
-	PREFETCHT1 5056(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_118
+	R_36
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
 	VPSUBB Z29, Z24, Z24
 	VMOVDQU32 Z24, 896(R14)
 	VPSRLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $512, SI
+	R_162
 	ADDQ $256, DI
 	JMP steps
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JZ other
-	VCVTPH2PS (R13), Z24
+	R_153
 scaled:
-	VMOVUPS Z24, (R14)
-	ADDQ integerArgs_block(AX), R8
+	R_160
 	RET
 points:
-	MOVQ integerArgs_zeros(AX), CX
-	VPMOVZXBD (R8)(CX*1), Z29
-	VBROADCASTI32X4 integerEach<>(SB), Z28
-	VPSHUFB Z28, Z29, Z29
-	JMP zeroed
+	R_267
 other:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ full
-	VPMOVZXWD (R13), Z24
-	VPSLLD $16, Z24, Z24
-	JMP scaled
+	R_154
 full:
-	VMOVUPS (R13), Z24
-	JMP scaled
+	R_105
 
 TEXT integerUnpack8<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_askAcross(AX), R13
+	R_80
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	VMOVDQU32 0(SI), Z24
-	PREFETCHT1 4608(SI)
-	VMOVDQU32 Z24, 0(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 128(SI), Z26
-	PREFETCHT1 4736(SI)
-	VMOVDQU32 Z26, 128(R14)
-	VMOVDQU32 192(SI), Z27
-	PREFETCHT1 4800(SI)(R13*1)
-	VMOVDQU32 Z27, 192(R14)
-	JLT unpacked
-	VMOVDQU32 256(SI), Z24
-	PREFETCHT1 4864(SI)
-	VMOVDQU32 Z24, 256(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 384(SI), Z26
-	PREFETCHT1 4992(SI)
-	VMOVDQU32 Z26, 384(R14)
-	VMOVDQU32 448(SI), Z27
-	PREFETCHT1 5056(SI)(R13*1)
-	VMOVDQU32 Z27, 448(R14)
-	JEQ unpacked
-	VMOVDQU32 512(SI), Z24
-	PREFETCHT1 5120(SI)
-	VMOVDQU32 Z24, 512(R14)
-	VMOVDQU32 576(SI), Z25
-	PREFETCHT1 5184(SI)(R13*1)
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 640(SI), Z26
-	PREFETCHT1 5248(SI)
-	VMOVDQU32 Z26, 640(R14)
-	VMOVDQU32 704(SI), Z27
-	PREFETCHT1 5312(SI)(R13*1)
-	VMOVDQU32 Z27, 704(R14)
-	VMOVDQU32 768(SI), Z24
-	PREFETCHT1 5376(SI)
-	VMOVDQU32 Z24, 768(R14)
-	VMOVDQU32 832(SI), Z25
-	PREFETCHT1 5440(SI)(R13*1)
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 896(SI), Z26
-	PREFETCHT1 5504(SI)
-	VMOVDQU32 Z26, 896(R14)
-	VMOVDQU32 960(SI), Z27
-	PREFETCHT1 5568(SI)(R13*1)
-	VMOVDQU32 Z27, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $1024, SI
-	JMP steps
+	R_403
+	R_381
+	R_404
+	R_405
+	R_406
+	R_386
+	R_407
+	R_408
+	R_436
+	R_437
+	R_438
+	R_439
+	R_440
+	R_441
+	R_442
+	R_443
+	R_444
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	PREFETCHT1 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
-	VPSLLD $16, Z24, Z24
-	VPMOVZXWD 32(R13), Z25
-	VPSLLD $16, Z25, Z25
+	R_158
 scaled0:
-	VMOVUPS Z24, (R14)
-	VMOVUPS Z25, 64(R14)
+	R_129
 added0:
 	ADDQ integerArgs_block(AX), R8
 	RET
 half0:
-	VCVTPH2PS 0(R13), Z24
-	VCVTPH2PS 32(R13), Z25
-	JMP scaled0
+	R_159
 other0:
-	VMOVUPS 0(R13), Z24
-	VMOVUPS 64(R13), Z25
-	JMP scaled0
+	R_193
 
 TEXT integerUnpack8Signed<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
 	MOVL $0x80808080, CX
 	VPBROADCASTD CX, Z29
 zeroed:
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_askAcross(AX), R13
+	R_80
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	VMOVDQU32 0(SI), Z24
-	PREFETCHT1 4608(SI)
+	R_403
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 0(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
+	R_381
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 128(SI), Z26
-	PREFETCHT1 4736(SI)
+	R_404
 	VPSUBB Z29, Z26, Z26
-	VMOVDQU32 Z26, 128(R14)
-	VMOVDQU32 192(SI), Z27
-	PREFETCHT1 4800(SI)(R13*1)
+	R_405
 	VPSUBB Z29, Z27, Z27
-	VMOVDQU32 Z27, 192(R14)
-	JLT unpacked
-	VMOVDQU32 256(SI), Z24
-	PREFETCHT1 4864(SI)
+	R_406
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 256(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
+	R_386
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 384(SI), Z26
-	PREFETCHT1 4992(SI)
+	R_407
 	VPSUBB Z29, Z26, Z26
-	VMOVDQU32 Z26, 384(R14)
-	VMOVDQU32 448(SI), Z27
-	PREFETCHT1 5056(SI)(R13*1)
+	R_408
 	VPSUBB Z29, Z27, Z27
-	VMOVDQU32 Z27, 448(R14)
-	JEQ unpacked
-	VMOVDQU32 512(SI), Z24
-	PREFETCHT1 5120(SI)
+	R_436
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 512(R14)
-	VMOVDQU32 576(SI), Z25
-	PREFETCHT1 5184(SI)(R13*1)
+	R_437
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 640(SI), Z26
-	PREFETCHT1 5248(SI)
+	R_438
 	VPSUBB Z29, Z26, Z26
-	VMOVDQU32 Z26, 640(R14)
-	VMOVDQU32 704(SI), Z27
-	PREFETCHT1 5312(SI)(R13*1)
+	R_439
 	VPSUBB Z29, Z27, Z27
-	VMOVDQU32 Z27, 704(R14)
-	VMOVDQU32 768(SI), Z24
-	PREFETCHT1 5376(SI)
+	R_440
 	VPSUBB Z29, Z24, Z24
-	VMOVDQU32 Z24, 768(R14)
-	VMOVDQU32 832(SI), Z25
-	PREFETCHT1 5440(SI)(R13*1)
+	R_441
 	VPSUBB Z29, Z25, Z25
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 896(SI), Z26
-	PREFETCHT1 5504(SI)
+	R_442
 	VPSUBB Z29, Z26, Z26
-	VMOVDQU32 Z26, 896(R14)
-	VMOVDQU32 960(SI), Z27
-	PREFETCHT1 5568(SI)(R13*1)
+	R_443
 	VPSUBB Z29, Z27, Z27
-	VMOVDQU32 Z27, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $1024, SI
-	JMP steps
+	R_444
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JZ other
-	VCVTPH2PS (R13), Z24
+	R_153
 scaled:
-	VMOVUPS Z24, (R14)
-	ADDQ integerArgs_block(AX), R8
+	R_160
 	RET
 other:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ full
-	VPMOVZXWD (R13), Z24
-	VPSLLD $16, Z24, Z24
-	JMP scaled
+	R_154
 full:
-	VMOVUPS (R13), Z24
-	JMP scaled
+	R_105
 
 TEXT integerUnpack8Points<>(SB), NOSPLIT, $0-0
 	MOVQ CX, R13
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_askAcross(AX), R13
+	R_80
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	VMOVDQU32 0(SI), Z24
-	PREFETCHT1 4608(SI)
-	VMOVDQU32 Z24, 0(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 128(SI), Z26
-	PREFETCHT1 4736(SI)
-	VMOVDQU32 Z26, 128(R14)
-	VMOVDQU32 192(SI), Z27
-	PREFETCHT1 4800(SI)(R13*1)
-	VMOVDQU32 Z27, 192(R14)
-	JLT unpacked
-	VMOVDQU32 256(SI), Z24
-	PREFETCHT1 4864(SI)
-	VMOVDQU32 Z24, 256(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 384(SI), Z26
-	PREFETCHT1 4992(SI)
-	VMOVDQU32 Z26, 384(R14)
-	VMOVDQU32 448(SI), Z27
-	PREFETCHT1 5056(SI)(R13*1)
-	VMOVDQU32 Z27, 448(R14)
-	JEQ unpacked
-	VMOVDQU32 512(SI), Z24
-	PREFETCHT1 5120(SI)
-	VMOVDQU32 Z24, 512(R14)
-	VMOVDQU32 576(SI), Z25
-	PREFETCHT1 5184(SI)(R13*1)
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 640(SI), Z26
-	PREFETCHT1 5248(SI)
-	VMOVDQU32 Z26, 640(R14)
-	VMOVDQU32 704(SI), Z27
-	PREFETCHT1 5312(SI)(R13*1)
-	VMOVDQU32 Z27, 704(R14)
-	VMOVDQU32 768(SI), Z24
-	PREFETCHT1 5376(SI)
-	VMOVDQU32 Z24, 768(R14)
-	VMOVDQU32 832(SI), Z25
-	PREFETCHT1 5440(SI)(R13*1)
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 896(SI), Z26
-	PREFETCHT1 5504(SI)
-	VMOVDQU32 Z26, 896(R14)
-	VMOVDQU32 960(SI), Z27
-	PREFETCHT1 5568(SI)(R13*1)
-	VMOVDQU32 Z27, 960(R14)
-	CMPQ integerArgs_steps(AX), $4
-	JEQ unpacked
-	CMPQ R14, R9
-	JNE unpacked
-	ADDQ $1024, R14
-	ADDQ $1024, SI
-	JMP steps
+	R_403
+	R_381
+	R_404
+	R_405
+	R_406
+	R_386
+	R_407
+	R_408
+	R_436
+	R_437
+	R_438
+	R_439
+	R_440
+	R_441
+	R_442
+	R_443
+	R_444
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JZ other
-	VCVTPH2PS (R13), Z24
+	R_153
 scaled:
 	VMOVUPS Z24, (R14)
 	MOVQ integerArgs_zeros(AX), R13
@@ -2070,111 +3006,52 @@ scaled:
 	ADDQ integerArgs_block(AX), R8
 	RET
 other:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ full
-	VPMOVZXWD (R13), Z24
-	VPSLLD $16, Z24, Z24
-	JMP scaled
+	R_154
 full:
-	VMOVUPS (R13), Z24
-	JMP scaled
+	R_105
 
 TEXT integerUnpackFP4<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
+	R_88
 	VBROADCASTI32X4 integerSigned<>(SB), Z30
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_askAcross(AX), R13
+	R_80
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_111
+	R_73
 	VMOVDQU32 Z24, 0(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_67
+	R_73
 	VMOVDQU32 Z24, 128(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 192(R14)
-	JLT unpacked
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_68
+	R_16
+	R_73
 	VMOVDQU32 Z24, 256(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_69
+	R_73
 	VMOVDQU32 Z24, 384(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 448(R14)
-	JEQ unpacked
-	VMOVDQU32 256(SI), Z25
-	PREFETCHT1 4864(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_70
+	R_89
+	R_73
 	VMOVDQU32 Z24, 512(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_90
+	R_73
 	VMOVDQU32 Z24, 640(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 704(R14)
-	VMOVDQU32 384(SI), Z25
-	PREFETCHT1 4992(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_264
+	R_73
 	VMOVDQU32 Z24, 768(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 448(SI), Z25
-	PREFETCHT1 5056(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_118
+	R_73
 	VMOVDQU32 Z24, 896(R14)
 	VPSHUFB Z25, Z30, Z25
 	VMOVDQU32 Z25, 960(R14)
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	PREFETCHT1 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
+	R_117
 	VPSLLD $16, Z24, Z24
 scaled0:
 	VMOVUPS Z24, (R14)
@@ -2189,101 +3066,47 @@ other0:
 	JMP scaled0
 
 TEXT integerUnpackLevels<>(SB), NOSPLIT, $0-0
-	MOVQ CX, R13
-	MOVL $0x0f0f0f0f, CX
-	VPBROADCASTD CX, Z31
+	R_88
 	VBROADCASTI32X4 integerLevels<>(SB), Z30
-	MOVQ R13, CX
-	MOVQ R8, SI
-	MOVQ R9, R14
-	MOVQ integerArgs_askAcross(AX), R13
+	R_80
 steps:
-	CMPQ integerArgs_steps(AX), $2
-	VMOVDQU32 0(SI), Z25
-	PREFETCHT1 4608(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_111
+	R_73
 	VMOVDQU32 Z24, 0(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 64(R14)
-	VMOVDQU32 64(SI), Z25
-	PREFETCHT1 4672(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_67
+	R_73
 	VMOVDQU32 Z24, 128(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 192(R14)
-	JLT unpacked
-	VMOVDQU32 128(SI), Z25
-	PREFETCHT1 4736(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_68
+	R_16
+	R_73
 	VMOVDQU32 Z24, 256(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 320(R14)
-	VMOVDQU32 192(SI), Z25
-	PREFETCHT1 4800(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_69
+	R_73
 	VMOVDQU32 Z24, 384(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 448(R14)
-	JEQ unpacked
-	VMOVDQU32 256(SI), Z25
-	PREFETCHT1 4864(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_70
+	R_89
+	R_73
 	VMOVDQU32 Z24, 512(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 576(R14)
-	VMOVDQU32 320(SI), Z25
-	PREFETCHT1 4928(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_90
+	R_73
 	VMOVDQU32 Z24, 640(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 704(R14)
-	VMOVDQU32 384(SI), Z25
-	PREFETCHT1 4992(SI)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_264
+	R_73
 	VMOVDQU32 Z24, 768(R14)
 	VPSHUFB Z25, Z30, Z25
-	VMOVDQU32 Z25, 832(R14)
-	VMOVDQU32 448(SI), Z25
-	PREFETCHT1 5056(SI)(R13*1)
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
+	R_118
+	R_73
 	VMOVDQU32 Z24, 896(R14)
 	VPSHUFB Z25, Z30, Z25
 	VMOVDQU32 Z25, 960(R14)
 unpacked:
-	MOVQ integerArgs_scalesAt(AX), R14
-	ADDQ R9, R14
-	ADDQ integerArgs_slot(AX), R9
-	MOVQ integerArgs_codes(AX), R13
-	ADDQ R8, R13
-	PREFETCHT1 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Z24
+	R_117
 	VPSLLD $16, Z24, Z24
 scaled0:
 	VMOVUPS Z24, (R14)
@@ -2333,118 +3156,57 @@ group:
 	VMOVDQU32 (R14), Z23
 	VPSLLD $16, Z23, Z21
 	VPORD Z21, Z23, Z21
-	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R12
+	R_279
 step:
 	VMOVDQU32 0(SI), Z25
 	VPANDD Z31, Z25, Z24
-	VPMULLW Z21, Z24, Z28
-	VMOVDQU32 Z28, 0(R9)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_419
+	R_5
 	VPMULLW Z21, Z24, Z28
 	VMOVDQU32 Z28, 64(R9)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	VPMULLW Z21, Z24, Z28
-	VMOVDQU32 Z28, 128(R9)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_38
+	R_445
+	R_72
 	VPMULLW Z21, Z24, Z28
 	VMOVDQU32 Z28, 192(R9)
 	ADDQ $64, SI
-	ADDQ $256, R9
-	DECQ R12
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	ADDQ $64, R14
-	DECQ R13
-	JNZ group
+	R_155
 	RET
 
 // integerPlanes3 writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
 // R8 to the end of its groups.
 TEXT integerPlanes3<>(SB), NOSPLIT, $0-0
-	VBROADCASTI32X4 superEven<>(SB), Z8
-	VBROADCASTI32X4 superOdd<>(SB), Z9
-	VBROADCASTI32X4 superWords<>(SB), Z10
+	R_318
 	MOVL $0x03030303, R12
 	VPBROADCASTD R12, Z31
 	MOVL $0x04040404, R12
-	VPBROADCASTD R12, Z30
-	MOVQ integerArgs_per(AX), R13
+	R_420
 group:
-	VMOVDQU32 (R14), Z23
-	VPSHUFB Z8, Z23, Z21
-	VPSHUFB Z9, Z23, Z22
-	VPSHUFB Z10, Z23, Z23
+	R_319
 	VPSLLW $2, Z23, Z23
-	MOVQ R8, SI
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R12
+	R_446
 step:
 	VMOVDQU32 0(SI), Z25
 	VPANDD Z31, Z25, Z24
-	KMOVQ 0(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 0(R9)
-	VMOVDQU32 Z17, 4096(R9)
-	VPSRLD $2, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_260
+	R_320
+	R_5
 	KMOVQ 8(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 64(R9)
-	VMOVDQU32 Z17, 4160(R9)
-	VPSRLD $4, Z25, Z24
-	VPANDD Z31, Z24, Z24
-	KMOVQ 16(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 128(R9)
-	VMOVDQU32 Z17, 4224(R9)
-	VPSRLD $6, Z25, Z24
-	VPANDD Z31, Z24, Z24
+	R_116
+	R_284
+	R_38
+	R_277
+	R_116
+	R_285
+	R_72
 	KMOVQ 24(DI), K1
 	VPADDB Z30, Z24, K1, Z24
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 192(R9)
-	VMOVDQU32 Z17, 4288(R9)
+	R_116
+	R_286
 	ADDQ $64, SI
 	ADDQ $32, DI
-	ADDQ $256, R9
-	DECQ R12
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	ADDQ $64, R14
-	DECQ R13
-	JNZ group
+	R_155
 	RET
 
 // integerPlanes4 writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
@@ -2452,8 +3214,7 @@ step:
 TEXT integerPlanes4<>(SB), NOSPLIT, $0-0
 	MOVL $0x00070007, R12
 	VPBROADCASTD R12, Z8
-	MOVL $0x0f0f0f0f, R12
-	VPBROADCASTD R12, Z31
+	R_287
 	MOVQ integerArgs_per(AX), R13
 group:
 	VMOVDQU32 (R14), Z23
@@ -2461,27 +3222,19 @@ group:
 	VPORD Z22, Z23, Z22
 	VPANDD Z8, Z22, Z21
 	VPSRLW $3, Z22, Z22
-	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R12
+	R_279
 step:
 	VMOVDQU32 0(SI), Z25
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPMULLW Z21, Z24, Z28
-	VMOVDQU32 Z28, 0(R9)
+	R_36
+	R_419
 	VPMULLW Z22, Z24, Z29
 	VMOVDQU32 Z29, 4096(R9)
 	VPMULLW Z21, Z25, Z28
 	VMOVDQU32 Z28, 64(R9)
 	VPMULLW Z22, Z25, Z29
 	VMOVDQU32 Z29, 4160(R9)
-	VMOVDQU32 64(SI), Z25
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPMULLW Z21, Z24, Z28
-	VMOVDQU32 Z28, 128(R9)
+	R_423
+	R_445
 	VPMULLW Z22, Z24, Z29
 	VMOVDQU32 Z29, 4224(R9)
 	VPMULLW Z21, Z25, Z28
@@ -2489,13 +3242,7 @@ step:
 	VPMULLW Z22, Z25, Z29
 	VMOVDQU32 Z29, 4288(R9)
 	ADDQ $128, SI
-	ADDQ $256, R9
-	DECQ R12
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	ADDQ $64, R14
-	DECQ R13
-	JNZ group
+	R_155
 	RET
 
 // integerPlanes5 writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
@@ -2503,30 +3250,21 @@ step:
 TEXT integerPlanes5<>(SB), NOSPLIT, $0-0
 	MOVL $0x00070007, R12
 	VPBROADCASTD R12, Z8
-	MOVL $0x0f0f0f0f, R12
-	VPBROADCASTD R12, Z31
+	R_287
 	MOVL $0x10101010, R12
-	VPBROADCASTD R12, Z30
-	MOVQ integerArgs_per(AX), R13
+	R_420
 group:
 	VMOVDQU32 (R14), Z23
 	VPSLLD $16, Z23, Z22
 	VPORD Z22, Z23, Z22
 	VPANDD Z8, Z22, Z21
 	VPSRLW $3, Z22, Z22
-	MOVQ R8, SI
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R12
+	R_446
 step:
 	VMOVDQU32 0(SI), Z25
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	KMOVQ 0(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPMULLW Z21, Z24, Z28
-	VMOVDQU32 Z28, 0(R9)
+	R_36
+	R_260
+	R_419
 	VPMULLW Z22, Z24, Z29
 	VMOVDQU32 Z29, 4096(R9)
 	KMOVQ 8(DI), K1
@@ -2535,14 +3273,9 @@ step:
 	VMOVDQU32 Z28, 64(R9)
 	VPMULLW Z22, Z25, Z29
 	VMOVDQU32 Z29, 4160(R9)
-	VMOVDQU32 64(SI), Z25
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	KMOVQ 16(DI), K1
-	VPADDB Z30, Z24, K1, Z24
-	VPMULLW Z21, Z24, Z28
-	VMOVDQU32 Z28, 128(R9)
+	R_423
+	R_277
+	R_445
 	VPMULLW Z22, Z24, Z29
 	VMOVDQU32 Z29, 4224(R9)
 	KMOVQ 24(DI), K1
@@ -2553,243 +3286,101 @@ step:
 	VMOVDQU32 Z29, 4288(R9)
 	ADDQ $128, SI
 	ADDQ $32, DI
-	ADDQ $256, R9
-	DECQ R12
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	ADDQ $64, R14
-	DECQ R13
-	JNZ group
+	R_155
 	RET
 
 // integerPlanes6 writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
 // R8 to the end of its groups.
 TEXT integerPlanes6<>(SB), NOSPLIT, $0-0
-	VBROADCASTI32X4 superEven<>(SB), Z8
-	VBROADCASTI32X4 superOdd<>(SB), Z9
-	VBROADCASTI32X4 superWords<>(SB), Z10
-	MOVL $0x0f0f0f0f, R12
-	VPBROADCASTD R12, Z31
+	R_318
+	R_287
 	MOVL $0x30303030, R12
-	VPBROADCASTD R12, Z30
-	MOVQ integerArgs_per(AX), R13
+	R_420
 group:
-	VMOVDQU32 (R14), Z23
-	VPSHUFB Z8, Z23, Z21
-	VPSHUFB Z9, Z23, Z22
-	VPSHUFB Z10, Z23, Z23
+	R_319
 	VPSLLW $5, Z23, Z23
-	MOVQ R8, SI
-	MOVQ integerArgs_plane(AX), DI
-	ADDQ R8, DI
-	MOVQ integerArgs_steps(AX), R12
+	R_446
 step:
 	VMOVDQU32 0(DI), Z26
 	VMOVDQU32 0(SI), Z25
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSLLD $4, Z26, Z27
+	R_81
 	VPTERNLOGD $0xf8, Z30, Z27, Z24 // or of and
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 0(R9)
-	VMOVDQU32 Z17, 4096(R9)
+	R_320
 	VPSLLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPMADDUBSW Z21, Z25, Z28
-	VPMADDUBSW Z22, Z25, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 64(R9)
-	VMOVDQU32 Z17, 4160(R9)
-	VMOVDQU32 64(SI), Z25
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
+	R_245
+	R_284
+	R_423
 	VPTERNLOGD $0xf8, Z30, Z26, Z24 // or of and
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 128(R9)
-	VMOVDQU32 Z17, 4224(R9)
+	R_116
+	R_285
 	VPSRLD $2, Z26, Z27
 	VPTERNLOGD $0xf8, Z30, Z27, Z25 // or of and
-	VPMADDUBSW Z21, Z25, Z28
-	VPMADDUBSW Z22, Z25, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 192(R9)
-	VMOVDQU32 Z17, 4288(R9)
+	R_245
+	R_286
 	ADDQ $128, SI
 	ADDQ $64, DI
-	ADDQ $256, R9
-	DECQ R12
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	ADDQ $64, R14
-	DECQ R13
-	JNZ group
+	R_155
 	RET
 
 // integerPlanesLevels writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
 // R8 to the end of its groups.
 TEXT integerPlanesLevels<>(SB), NOSPLIT, $0-0
-	VBROADCASTI32X4 superEven<>(SB), Z8
-	VBROADCASTI32X4 superOdd<>(SB), Z9
-	VBROADCASTI32X4 superWords<>(SB), Z10
-	MOVL $0x0f0f0f0f, R12
-	VPBROADCASTD R12, Z31
+	R_318
+	R_287
 	VBROADCASTI32X4 superLevels<>(SB), Z30
 	MOVQ integerArgs_per(AX), R13
 group:
-	VMOVDQU32 (R14), Z23
-	VPSHUFB Z8, Z23, Z21
-	VPSHUFB Z9, Z23, Z22
-	VPSHUFB Z10, Z23, Z23
+	R_319
 	VPSLLW $7, Z23, Z23
-	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R12
+	R_279
 step:
 	VMOVDQU32 0(SI), Z25
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 0(R9)
-	VMOVDQU32 Z17, 4096(R9)
+	R_73
+	R_320
 	VPSHUFB Z25, Z30, Z25
-	VPMADDUBSW Z21, Z25, Z28
-	VPMADDUBSW Z22, Z25, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 64(R9)
-	VMOVDQU32 Z17, 4160(R9)
+	R_245
+	R_284
 	VMOVDQU32 64(SI), Z25
-	VPANDD Z31, Z25, Z24
-	VPSRLD $4, Z25, Z25
-	VPANDD Z31, Z25, Z25
-	VPSHUFB Z24, Z30, Z24
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 128(R9)
-	VMOVDQU32 Z17, 4224(R9)
+	R_73
+	R_116
+	R_285
 	VPSHUFB Z25, Z30, Z25
-	VPMADDUBSW Z21, Z25, Z28
-	VPMADDUBSW Z22, Z25, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 192(R9)
-	VMOVDQU32 Z17, 4288(R9)
+	R_245
+	R_286
 	ADDQ $128, SI
-	ADDQ $256, R9
-	DECQ R12
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	ADDQ $64, R14
-	DECQ R13
-	JNZ group
+	R_155
 	RET
 
 // integerPlanesGrid writes the planes of the superblock at R8, whose factors are at R14, to R9, and moves
 // R8 to the end of its groups.
 TEXT integerPlanesGrid<>(SB), NOSPLIT, $0-0
-	VBROADCASTI32X4 superEven<>(SB), Z8
-	VBROADCASTI32X4 superOdd<>(SB), Z9
-	VBROADCASTI32X4 superWords<>(SB), Z10
+	R_318
 	MOVL $0xffffffff, R12
 	VPBROADCASTD R12, Z31
 	MOVQ integerArgs_per(AX), R13
 group:
-	VMOVDQU32 (R14), Z23
-	VPSHUFB Z8, Z23, Z21
-	VPSHUFB Z9, Z23, Z22
-	VPSHUFB Z10, Z23, Z23
+	R_319
 	VPSLLW $6, Z23, Z23
-	MOVQ R8, SI
-	MOVQ integerArgs_steps(AX), R12
+	R_279
 step:
 	VMOVDQU32 0(SI), Z24
-	VPMADDUBSW Z21, Z24, Z28
-	VPMADDUBSW Z22, Z24, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 0(R9)
-	VMOVDQU32 Z17, 4096(R9)
+	R_320
 	VMOVDQU32 64(SI), Z25
-	VPMADDUBSW Z21, Z25, Z28
-	VPMADDUBSW Z22, Z25, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 64(R9)
-	VMOVDQU32 Z17, 4160(R9)
+	R_245
+	R_284
 	VMOVDQU32 128(SI), Z26
 	VPMADDUBSW Z21, Z26, Z28
 	VPMADDUBSW Z22, Z26, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 128(R9)
-	VMOVDQU32 Z17, 4224(R9)
+	R_74
+	R_285
 	VMOVDQU32 192(SI), Z27
 	VPMADDUBSW Z21, Z27, Z28
 	VPMADDUBSW Z22, Z27, Z29
-	VPSUBW Z23, Z28, Z28
-	VPSUBW Z23, Z29, Z29
-	VMOVDQA64 Z29, Z17
-	VPSHUFB Z19, Z28, K3, Z17
-	VPSHUFB Z20, Z29, K4, Z28
-	VMOVDQU32 Z28, 192(R9)
-	VMOVDQU32 Z17, 4288(R9)
+	R_74
+	R_286
 	ADDQ $256, SI
-	ADDQ $256, R9
-	DECQ R12
-	JNZ step
-	ADDQ integerArgs_block(AX), R8
-	ADDQ $64, R14
-	DECQ R13
-	JNZ group
+	R_155
 	RET
 
 // integerUnpackSuper unpacks the next superblock and finds the one after it: that of the second tile of a pair,
@@ -2807,9 +3398,7 @@ TEXT integerUnpackSuper<>(SB), NOSPLIT, $40-0
 	CALL R13
 	MOVQ integerArgs_nextFactors(AX), R9
 	MOVQ integerArgs_decoded(AX), R14
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
+	R_122
 	VCVTPH2PS (R13), Z24
 	VCVTPH2PS 32(R13), Z25
 	CMPQ integerArgs_format(AX), $const_integerGrid
@@ -2852,8 +3441,7 @@ pairs:
 	MOVQ 24(SP), R14
 	MOVQ 32(SP), R15
 	DECQ integerArgs_supersNext(AX)
-	CMPQ integerArgs_second(AX), $0
-	JEQ alone
+	R_288
 	MOVQ integerArgs_nextSlots(AX), R9
 	SUBQ integerArgs_slots(AX), R9
 	XORQ $8192, R9
@@ -2873,9 +3461,7 @@ alone:
 	JNZ near
 	MOVQ integerArgs_supers(AX), R9
 	MOVQ R9, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_tileBytes(AX), R8
-	ADDQ integerArgs_pairBlock(AX), R8
-	MOVQ R8, integerArgs_pairBlock(AX)
+	R_321
 near:
 	MOVQ integerArgs_per(AX), R9
 	IMULQ integerArgs_block(AX), R9
@@ -2897,515 +3483,205 @@ found:
 
 TEXT ·integerAMX(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
+	R_54
 	LEAQ integerUnpack2<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer2
-	JEQ chosen
+	R_228
 	LEAQ integerUnpack3<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer3
-	JEQ chosen
+	R_246
 	LEAQ integerUnpack4<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer4
-	JEQ chosen
+	R_269
 	LEAQ integerUnpack5<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer5
-	JEQ chosen
+	R_313
 	LEAQ integerUnpack6<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer6
-	JEQ chosen
+	R_354
 	LEAQ integerUnpack8<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer8
-	JEQ chosen
+	R_135
 chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVL $0x4b400000, R11
-	VPBROADCASTD R11, Z22
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_tiles(AX), R10
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $4, R12
-	SHRQ $2, R10
-	JZ last
+	R_472
 begin:
-	MOVQ R12, integerArgs_side(AX)
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_toSide(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_outSide(AX)
-	MOVQ R10, integerArgs_pairsLeft(AX)
-	MOVQ $0, integerArgs_addGroups(AX)
-	MOVQ integerArgs_side(AX), R11
-	MOVQ R11, integerArgs_sideLeft(AX)
-	MOVQ integerArgs_pairBlock(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_nextOut(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_nextActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_nextMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ $4, R10
-	CMPQ R10, R11
-	CMOVQGT R11, R10
-	MOVQ R10, integerArgs_nextGroups(AX)
-	MOVQ integerArgs_pairBlock(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ R9, R11
-	MOVQ R11, integerArgs_slotAt+0(AX)
-	ADDQ integerArgs_slot(AX), R11
-	MOVQ R11, integerArgs_slotAt+8(AX)
-	ADDQ integerArgs_slot(AX), R11
-	MOVQ R11, integerArgs_slotAt+16(AX)
-	ADDQ integerArgs_slot(AX), R11
-	MOVQ R11, integerArgs_slotAt+24(AX)
-	ADDQ integerArgs_slot(AX), R11
+	R_592
 unpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	DECQ R10
-	JNZ unpack
-	JMP panel
+	R_478
 run:
-	MOVQ integerArgs_products(AX), R11
-	CMPQ R12, $0
-	JLE multiplied0
-	MOVQ integerArgs_slotAt+0(AX), SI
-	TILEZERO(0)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(6, 0, 6, 3)
-	TDPBSUD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_479
+	R_167
+	R_94
 	JLE whole0
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(6, 1024, 6, 3)
-	TDPBSUD(0, 4, 6)
+	R_291
 whole0:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied0:
-	CMPQ integerArgs_unpackNow(AX), $0
-	JLE unpacked0
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_480
 unpacked0:
-	TILESTORED(1, 3072, 11, 3)
-	CMPQ integerArgs_addGroups(AX), $1
-	JLE added0
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*4), SI
+	R_481
+	R_95
 	MOVQ integerArgs_slotAt+8(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	VMOVUPS 64(DI)(R10*1), Z17
-	CMPQ R14, $16
-	JEQ row0Of16
-	CMPQ R14, $15
-	JEQ row0Of15
-	CMPQ R14, $14
-	JEQ row0Of14
-	CMPQ R14, $13
-	JEQ row0Of13
-	CMPQ R14, $12
-	JEQ row0Of12
-	CMPQ R14, $11
-	JEQ row0Of11
-	CMPQ R14, $10
-	JEQ row0Of10
-	JMP row0Of9
+	R_120
+	R_531
 row0Of16:
 	VPADDD 1984(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z17, Z15
+	R_292
 row0Of15:
 	VPADDD 1920(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z17, Z14
+	R_293
 row0Of14:
 	VPADDD 1856(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z17, Z13
+	R_294
 row0Of13:
 	VCVTDQ2PS 1792(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z17, Z12
+	R_295
 row0Of12:
 	VPADDD 1728(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z17, Z11
+	R_296
 row0Of11:
 	VPADDD 1664(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z17, Z10
+	R_297
 row0Of10:
 	VPADDD 1600(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z17, Z9
+	R_298
 row0Of9:
 	VCVTDQ2PS 1536(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z17, Z8
+	R_299
 	VPADDD 1472(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z17, Z7
+	R_300
 	VPADDD 1408(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z17, Z6
+	R_301
 	VPADDD 1344(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z17, Z5
+	R_302
 	VCVTDQ2PS 1280(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z17, Z4
+	R_303
 	VPADDD 1216(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z17, Z3
+	R_304
 	VPADDD 1152(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z17, Z2
+	R_305
 	VPADDD 1088(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z17, Z1
+	R_306
 	VCVTDQ2PS 1024(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z17, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_322
 added0:
-	CMPQ R12, $1
-	JLE multiplied1
-	MOVQ integerArgs_slotAt+8(AX), SI
-	TILEZERO(1)
-	TILELOADD(5, 0, 2, 1)
-	TILELOADD(7, 0, 6, 3)
-	TDPBSUD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_505
+	R_168
+	R_121
 	JLE whole1
-	TILELOADD(5, 64, 2, 1)
-	TILELOADD(7, 1024, 6, 3)
-	TDPBSUD(1, 5, 7)
+	R_309
 whole1:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied1:
-	CMPQ integerArgs_unpackNow(AX), $1
-	JLE unpacked1
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_506
 unpacked1:
-	TILESTORED(0, 0, 11, 3)
-	CMPQ integerArgs_addGroups(AX), $2
-	JLE added1
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*4), SI
+	R_507
+	R_95
 	MOVQ integerArgs_slotAt+16(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	VMOVUPS 64(DI)(R10*1), Z17
-	CMPQ R14, $16
-	JEQ row1Of16
-	CMPQ R14, $15
-	JEQ row1Of15
-	CMPQ R14, $14
-	JEQ row1Of14
-	CMPQ R14, $13
-	JEQ row1Of13
-	CMPQ R14, $12
-	JEQ row1Of12
-	CMPQ R14, $11
-	JEQ row1Of11
-	CMPQ R14, $10
-	JEQ row1Of10
-	JMP row1Of9
+	R_120
+	R_563
 row1Of16:
 	VPADDD 3008(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z17, Z15
+	R_292
 row1Of15:
 	VPADDD 2944(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z17, Z14
+	R_293
 row1Of14:
 	VPADDD 2880(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z17, Z13
+	R_294
 row1Of13:
 	VCVTDQ2PS 2816(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z17, Z12
+	R_295
 row1Of12:
 	VPADDD 2752(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z17, Z11
+	R_296
 row1Of11:
 	VPADDD 2688(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z17, Z10
+	R_297
 row1Of10:
 	VPADDD 2624(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z17, Z9
+	R_298
 row1Of9:
 	VCVTDQ2PS 2560(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z17, Z8
+	R_299
 	VPADDD 2496(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z17, Z7
+	R_300
 	VPADDD 2432(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z17, Z6
+	R_301
 	VPADDD 2368(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z17, Z5
+	R_302
 	VCVTDQ2PS 2304(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z17, Z4
+	R_303
 	VPADDD 2240(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z17, Z3
+	R_304
 	VPADDD 2176(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z17, Z2
+	R_305
 	VPADDD 2112(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z17, Z1
+	R_306
 	VCVTDQ2PS 2048(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z17, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_322
 added1:
-	CMPQ R12, $2
-	JLE multiplied2
-	MOVQ integerArgs_slotAt+16(AX), SI
-	TILEZERO(0)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(6, 0, 6, 3)
-	TDPBSUD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_511
+	R_167
+	R_94
 	JLE whole2
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(6, 1024, 6, 3)
-	TDPBSUD(0, 4, 6)
+	R_291
 whole2:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied2:
-	CMPQ integerArgs_unpackNow(AX), $2
-	JLE unpacked2
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_534
 unpacked2:
-	TILESTORED(1, 1024, 11, 3)
-	CMPQ integerArgs_addGroups(AX), $3
-	JLE added2
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*4), SI
+	R_512
+	R_95
 	MOVQ integerArgs_slotAt+24(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	VMOVUPS 64(DI)(R10*1), Z17
-	CMPQ R14, $16
-	JEQ row2Of16
-	CMPQ R14, $15
-	JEQ row2Of15
-	CMPQ R14, $14
-	JEQ row2Of14
-	CMPQ R14, $13
-	JEQ row2Of13
-	CMPQ R14, $12
-	JEQ row2Of12
-	CMPQ R14, $11
-	JEQ row2Of11
-	CMPQ R14, $10
-	JEQ row2Of10
-	JMP row2Of9
+	R_120
+	R_593
 row2Of16:
 	VPADDD 4032(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z17, Z15
+	R_292
 row2Of15:
 	VPADDD 3968(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z17, Z14
+	R_293
 row2Of14:
 	VPADDD 3904(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z17, Z13
+	R_294
 row2Of13:
 	VCVTDQ2PS 3840(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z17, Z12
+	R_295
 row2Of12:
 	VPADDD 3776(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z17, Z11
+	R_296
 row2Of11:
 	VPADDD 3712(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z17, Z10
+	R_297
 row2Of10:
 	VPADDD 3648(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z17, Z9
+	R_298
 row2Of9:
 	VCVTDQ2PS 3584(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z17, Z8
+	R_299
 	VPADDD 3520(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z17, Z7
+	R_300
 	VPADDD 3456(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z17, Z6
+	R_301
 	VPADDD 3392(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z17, Z5
+	R_302
 	VCVTDQ2PS 3328(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z17, Z4
+	R_303
 	VPADDD 3264(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z17, Z3
+	R_304
 	VPADDD 3200(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z17, Z2
+	R_305
 	VPADDD 3136(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z17, Z1
+	R_306
 	VCVTDQ2PS 3072(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z17, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_322
 added2:
-	CMPQ R12, $3
-	JLE multiplied3
-	MOVQ integerArgs_slotAt+24(AX), SI
-	TILEZERO(1)
-	TILELOADD(5, 0, 2, 1)
-	TILELOADD(7, 0, 6, 3)
-	TDPBSUD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_519
+	R_168
+	R_121
 	JLE whole3
-	TILELOADD(5, 64, 2, 1)
-	TILELOADD(7, 1024, 6, 3)
-	TDPBSUD(1, 5, 7)
+	R_309
 whole3:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied3:
-	CMPQ integerArgs_unpackNow(AX), $3
-	JLE unpacked3
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_566
 unpacked3:
-	TILESTORED(0, 2048, 11, 3)
-	MOVQ integerArgs_rows(AX), R14
-	CMPQ integerArgs_addGroups(AX), $0
-	JEQ summed
-	MOVQ integerArgs_addOut(AX), R13
-	CMPQ R14, $16
-	JEQ storeOf16
-	CMPQ R14, $15
-	JEQ storeOf15
-	CMPQ R14, $14
-	JEQ storeOf14
-	CMPQ R14, $13
-	JEQ storeOf13
-	CMPQ R14, $12
-	JEQ storeOf12
-	CMPQ R14, $11
-	JEQ storeOf11
-	CMPQ R14, $10
-	JEQ storeOf10
-	JMP storeOf9
+	R_627
 storeOf16:
 	VMOVUPS Z15, 960(R13)
 storeOf15:
@@ -3421,59 +3697,11 @@ storeOf11:
 storeOf10:
 	VMOVUPS Z9, 576(R13)
 storeOf9:
-	VMOVUPS Z8, 512(R13)
-	VMOVUPS Z7, 448(R13)
-	VMOVUPS Z6, 384(R13)
-	VMOVUPS Z5, 320(R13)
-	VMOVUPS Z4, 256(R13)
-	VMOVUPS Z3, 192(R13)
-	VMOVUPS Z2, 128(R13)
-	VMOVUPS Z1, 64(R13)
-	VMOVUPS Z0, 0(R13)
+	R_596
 summed:
-	MOVQ R12, integerArgs_addGroups(AX)
-	TESTQ R12, R12
-	JEQ done
-	MOVQ integerArgs_panelScales(AX), R10
-	MOVQ integerArgs_stripActs(AX), R15
-	ADDQ integerArgs_actTail(AX), R15
-	MOVQ integerArgs_stripOut(AX), R13
-	MOVQ R13, integerArgs_addOut(AX)
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE more
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP begun
+	R_663
 more:
-	CMPQ R14, $16
-	JEQ loadOf16
-	CMPQ R14, $15
-	JEQ loadOf15
-	CMPQ R14, $14
-	JEQ loadOf14
-	CMPQ R14, $13
-	JEQ loadOf13
-	CMPQ R14, $12
-	JEQ loadOf12
-	CMPQ R14, $11
-	JEQ loadOf11
-	CMPQ R14, $10
-	JEQ loadOf10
-	JMP loadOf9
+	R_664
 loadOf16:
 	VMOVUPS 960(R13), Z15
 loadOf15:
@@ -3489,1252 +3717,530 @@ loadOf11:
 loadOf10:
 	VMOVUPS 576(R13), Z9
 loadOf9:
-	VMOVUPS 512(R13), Z8
-	VMOVUPS 448(R13), Z7
-	VMOVUPS 384(R13), Z6
-	VMOVUPS 320(R13), Z5
-	VMOVUPS 256(R13), Z4
-	VMOVUPS 192(R13), Z3
-	VMOVUPS 128(R13), Z2
-	VMOVUPS 64(R13), Z1
-	VMOVUPS 0(R13), Z0
+	R_665
 begun:
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*4), SI
+	R_95
 	MOVQ integerArgs_slotAt+0(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	VMOVUPS 64(DI)(R10*1), Z17
-	CMPQ R14, $16
-	JEQ row3Of16
-	CMPQ R14, $15
-	JEQ row3Of15
-	CMPQ R14, $14
-	JEQ row3Of14
-	CMPQ R14, $13
-	JEQ row3Of13
-	CMPQ R14, $12
-	JEQ row3Of12
-	CMPQ R14, $11
-	JEQ row3Of11
-	CMPQ R14, $10
-	JEQ row3Of10
-	JMP row3Of9
+	R_120
+	R_698
 row3Of16:
 	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
-	VFMADD231PS.BCST 60(SI), Z17, Z15
+	R_292
 row3Of15:
 	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
-	VFMADD231PS.BCST 56(SI), Z17, Z14
+	R_293
 row3Of14:
 	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
-	VFMADD231PS.BCST 52(SI), Z17, Z13
+	R_294
 row3Of13:
 	VCVTDQ2PS 768(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
-	VFMADD231PS.BCST 48(SI), Z17, Z12
+	R_295
 row3Of12:
 	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
-	VFMADD231PS.BCST 44(SI), Z17, Z11
+	R_296
 row3Of11:
 	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
-	VFMADD231PS.BCST 40(SI), Z17, Z10
+	R_297
 row3Of10:
 	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
-	VFMADD231PS.BCST 36(SI), Z17, Z9
+	R_298
 row3Of9:
 	VCVTDQ2PS 512(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
-	VFMADD231PS.BCST 32(SI), Z17, Z8
+	R_299
 	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
-	VFMADD231PS.BCST 28(SI), Z17, Z7
+	R_300
 	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
-	VFMADD231PS.BCST 24(SI), Z17, Z6
+	R_301
 	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
-	VFMADD231PS.BCST 20(SI), Z17, Z5
+	R_302
 	VCVTDQ2PS 256(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
-	VFMADD231PS.BCST 16(SI), Z17, Z4
+	R_303
 	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
-	VFMADD231PS.BCST 12(SI), Z17, Z3
+	R_304
 	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
-	VFMADD231PS.BCST 8(SI), Z17, Z2
+	R_305
 	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
-	VFMADD231PS.BCST 4(SI), Z17, Z1
+	R_306
 	VCVTDQ2PS 0(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	VFMADD231PS.BCST 0(SI), Z17, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_322
 added3:
-	DECQ integerArgs_stripsLeft(AX)
-	JZ whole
-	MOVQ integerArgs_actStrip(AX), R11
-	ADDQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_rows(AX), R11
-	SHLQ $6, R11
-	ADDQ R11, integerArgs_stripOut(AX)
-	JMP strip
+	R_668
 whole:
-	XORL R12, R12
-	MOVQ R12, integerArgs_unpackNow(AX)
-	CMPQ integerArgs_nextGroups(AX), $0
-	JEQ run
+	R_638
 panel:
-	MOVQ integerArgs_nextActs(AX), R11
-	MOVQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_nextOut(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
-	MOVQ integerArgs_nextMore(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_scalesAt(AX), R11
-	MOVQ R11, integerArgs_panelScales(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	XORQ $128, integerArgs_scalesAt(AX)
-	MOVQ integerArgs_nextGroups(AX), R12
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_toSide(AX), SI
-	MOVQ integerArgs_outSide(AX), DI
-	MOVQ integerArgs_nextBlock(AX), R8
-	ADDQ SI, R8
-	ADDQ DI, integerArgs_nextOut(AX)
-	DECQ integerArgs_sideLeft(AX)
-	JNZ placed
-	MOVQ integerArgs_side(AX), R11
-	MOVQ R11, integerArgs_sideLeft(AX)
-	IMULQ R11, SI
-	IMULQ R11, DI
-	SUBQ SI, R8
-	SUBQ DI, integerArgs_nextOut(AX)
-	MOVQ R12, R11
-	IMULQ integerArgs_block(AX), R11
-	ADDQ R11, R8
-	MOVQ R12, R11
-	IMULQ integerArgs_actGroup(AX), R11
-	ADDQ R11, integerArgs_nextActs(AX)
-	MOVQ $1, integerArgs_nextMore(AX)
-	MOVQ integerArgs_nextLeft(AX), R11
-	SUBQ R12, R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	JNZ found
-	DECQ integerArgs_pairsLeft(AX)
+	R_767
 	JZ found // no group
-	MOVQ integerArgs_tileBytes(AX), R8
-	ADDQ integerArgs_pairBlock(AX), R8
-	MOVQ R8, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	ADDQ R11, integerArgs_pairOut(AX)
-	MOVQ integerArgs_pairBlock(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_nextOut(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_nextActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_nextMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
+	R_675
 found:
-	MOVQ $4, R14
-	CMPQ R14, R11
-	CMOVQGT R11, R14
-	MOVQ R14, integerArgs_nextGroups(AX)
+	R_676
 placed:
-	MOVQ R8, integerArgs_nextBlock(AX)
-	XORL R11, R11
-	MOVQ integerArgs_toSide(AX), SI
-	ADDQ SI, SI
-	MOVQ SI, DI
-	NEGQ DI
-	CMPQ integerArgs_sideLeft(AX), $2
-	CMOVQLE DI, SI
-	CMPQ integerArgs_side(AX), $4
-	CMOVQNE R11, SI
-	MOVQ SI, integerArgs_askAcross(AX)
+	R_733
 strip:
-	MOVQ integerArgs_stripActs(AX), DX
-	CMPQ integerArgs_stripsLeft(AX), $1
-	JNE run
-	MOVQ integerArgs_nextGroups(AX), R11
-	MOVQ R11, integerArgs_unpackNow(AX)
-	JMP run
+	R_703
 done:
-	MOVQ integerArgs_slotTail(AX), R11
-	MOVQ R11, integerArgs_scalesAt(AX)
-	MOVQ $0, integerArgs_askAcross(AX)
+	R_704
 last:
-	MOVQ integerArgs_tiles(AX), R10
-	MOVQ R10, R12
-	ANDQ $3, R12
-	JZ end
-	SUBQ R12, R10
-	MOVQ $0, integerArgs_tiles(AX)
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	ADDQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	ADDQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $1, R10
-	JMP begin
+	R_768
 end:
-	TILERELEASE
-	VZEROUPPER
+	R_56
 	RET
 
 TEXT ·integerMany(SB), NOSPLIT, $32-8
 	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
+	R_54
 	LEAQ integerUnpack2<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer2
-	JEQ chosen
+	R_228
 	LEAQ integerUnpack3<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer3
-	JEQ chosen
+	R_246
 	LEAQ integerUnpack4<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer4
-	JEQ chosen
+	R_269
 	LEAQ integerUnpack5<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer5
-	JEQ chosen
+	R_313
 	LEAQ integerUnpack6<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer6
-	JEQ chosen
+	R_354
 	LEAQ integerUnpack8<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer8
-	JEQ chosen
+	R_135
 chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVL $0x4b400000, R11
-	VPBROADCASTD R11, Z22
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_actGroup(AX), R12
-	MOVQ integerArgs_weights(AX), R14
-	MOVQ R14, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_weights(AX), R14
-	MOVQ R14, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_slots(AX), R14
-	MOVQ R14, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_slots(AX), R14
-	MOVQ R14, integerArgs_unpackSlot(AX)
-	MOVQ integerArgs_groups(AX), R14
-	MOVQ R14, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_nowhere(AX), R14
-	MOVQ R14, integerArgs_addOut(AX)
-	MOVQ integerArgs_nowhere(AX), R14
-	MOVQ R14, integerArgs_addOutSecond(AX)
-	MOVQ integerArgs_tiles(AX), R14
-	SHRQ $1, R14
-	MOVQ R14, integerArgs_pairsNext(AX)
-	INCQ R14
-	MOVQ R14, integerArgs_pairsLeft(AX)
-	MOVQ integerArgs_outTile(AX), R14
-	MOVQ R14, integerArgs_outSecond(AX)
-	ADDQ R14, R14
-	MOVQ integerArgs_out(AX), SI
-	SUBQ R14, SI
-	MOVQ SI, integerArgs_pairOut(AX)
-	XORL R14, R14
-	MOVQ R14, integerArgs_groupsLeft(AX)
-	MOVQ R14, integerArgs_addMore(AX)
-	KXORW K5, K5, K5
-	MOVQ $8, integerArgs_unpackLeft(AX)
-	MOVQ integerArgs_products(AX), DI
-	LEAQ 8192(DI), R11
-	MOVQ integerArgs_nowhere(AX), R15
-	MOVQ integerArgs_acts(AX), R8
-	ADDQ integerArgs_actTail(AX), R8
-	MOVQ R8, integerArgs_addActs(AX)
-	LEAQ (R8)(R12*1), R9
-	LEAQ (R8)(R12*2), R10
-	LEAQ (R9)(R12*2), R13
-	MOVQ integerArgs_slots(AX), R14
-	ADDQ integerArgs_slotTail(AX), R14
-	MOVQ R14, integerArgs_addSlots(AX)
-	JMP panel
+	R_868
 turn:
-	TILELOADDT1(4, 0, 2, 1)
-	VMOVUPS.Z 384(R15), K5, Z10
+	R_170
 	MANY_BIASED(4480, R8, 24, Z0, Z4, Z12, Z10)
 	MANY_BIASED(5504, R9, 24, Z1, Z5, Z13, Z10)
 	MANY_BIASED(6528, R10, 24, Z2, Z6, Z14, Z10)
 	MANY_BIASED(7552, R13, 24, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 384(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 448(R15), K5, Z11
+	R_196
 	MANY_BIASED(4544, R8, 28, Z0, Z4, Z16, Z11)
 	MANY_BIASED(5568, R9, 28, Z1, Z5, Z17, Z11)
 	MANY_BIASED(6592, R10, 28, Z2, Z6, Z18, Z11)
 	MANY_BIASED(7616, R13, 28, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 448(R15)
-	TILESTORED(0, 3072, 7, 3)
-	TILEZERO(0)
-	VMOVUPS.Z 512(R15), K5, Z8
+	R_745
 	MANY_BIASED(4608, R8, 32, Z0, Z4, Z12, Z8)
 	MANY_BIASED(5632, R9, 32, Z1, Z5, Z13, Z8)
 	MANY_BIASED(6656, R10, 32, Z2, Z6, Z14, Z8)
 	MANY_BIASED(7680, R13, 32, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 512(R15)
-	TDPBSUD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_323
 	JLE first0
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSUD(0, 2, 3)
+	R_97
 first0:
 	VMOVUPS.Z 576(R15), K5, Z9
 	MANY_BIASED(4672, R8, 36, Z0, Z4, Z16, Z9)
 	MANY_BIASED(5696, R9, 36, Z1, Z5, Z17, Z9)
 	MANY_BIASED(6720, R10, 36, Z2, Z6, Z18, Z9)
 	MANY_BIASED(7744, R13, 36, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 576(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 640(R15), K5, Z10
+	R_197
 	MANY_BIASED(4736, R8, 40, Z0, Z4, Z12, Z10)
 	MANY_BIASED(5760, R9, 40, Z1, Z5, Z13, Z10)
 	MANY_BIASED(6784, R10, 40, Z2, Z6, Z14, Z10)
 	MANY_BIASED(7808, R13, 40, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 640(R15)
-	TILESTORED(1, 7168, 7, 3)
-	TILEZERO(1)
-	XORQ $8192, DI
-	VMOVUPS.Z 704(R15), K5, Z11
+	R_773
 	MANY_BIASED(4800, R8, 44, Z0, Z4, Z16, Z11)
 	MANY_BIASED(5824, R9, 44, Z1, Z5, Z17, Z11)
 	MANY_BIASED(6848, R10, 44, Z2, Z6, Z18, Z11)
 	MANY_BIASED(7872, R13, 44, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 704(R15)
-	TDPBSUD(1, 4, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_324
 	JLE second0
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSUD(1, 2, 3)
+	R_98
 second0:
 	VMOVUPS.Z 768(R15), K5, Z8
 	MANY_BIASED(4864, R8, 48, Z0, Z4, Z12, Z8)
 	MANY_BIASED(5888, R9, 48, Z1, Z5, Z13, Z8)
 	MANY_BIASED(6912, R10, 48, Z2, Z6, Z14, Z8)
 	MANY_BIASED(7936, R13, 48, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 768(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 832(R15), K5, Z9
+	R_198
 	MANY_BIASED(4928, R8, 52, Z0, Z4, Z16, Z9)
 	MANY_BIASED(5952, R9, 52, Z1, Z5, Z17, Z9)
 	MANY_BIASED(6976, R10, 52, Z2, Z6, Z18, Z9)
 	MANY_BIASED(8000, R13, 52, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 832(R15)
-	TILELOADDT1(5, 0, 2, 1)
-	VMOVUPS.Z 896(R15), K5, Z10
+	R_199
 	MANY_BIASED(4992, R8, 56, Z0, Z4, Z12, Z10)
 	MANY_BIASED(6016, R9, 56, Z1, Z5, Z13, Z10)
 	MANY_BIASED(7040, R10, 56, Z2, Z6, Z14, Z10)
 	MANY_BIASED(8064, R13, 56, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 896(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 960(R15), K5, Z11
+	R_232
 	MANY_BIASED(5056, R8, 60, Z0, Z4, Z16, Z11)
 	MANY_BIASED(6080, R9, 60, Z1, Z5, Z17, Z11)
 	MANY_BIASED(7104, R10, 60, Z2, Z6, Z18, Z11)
 	MANY_BIASED(8128, R13, 60, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 960(R15)
-	TILESTORED(0, 0, 7, 3)
-	TILEZERO(0)
-	MOVQ integerArgs_addSlots(AX), R15
-	VMOVUPS (R15), Z0
-	VMOVUPS 64(R15), Z4
-	ADDQ R14, R15
-	VMOVUPS (R15), Z1
-	VMOVUPS 64(R15), Z5
-	ADDQ R14, R15
-	VMOVUPS (R15), Z2
-	VMOVUPS 64(R15), Z6
-	ADDQ R14, R15
-	VMOVUPS (R15), Z3
-	VMOVUPS 64(R15), Z7
-	ADDQ R14, R15
-	MOVQ integerArgs_addOut(AX), R15
-	MOVQ integerArgs_addActs(AX), R8
-	LEAQ (R8)(R12*1), R9
-	LEAQ (R8)(R12*2), R10
-	LEAQ (R9)(R12*2), R13
-	KMOVW integerArgs_addMore(AX), K5
-	XORQ $8192, R11
-	VMOVUPS.Z 0(R15), K5, Z8
+	R_747
+	R_431
+	R_774
 	MANY_BIASED(0, R8, 0, Z0, Z4, Z12, Z8)
 	MANY_BIASED(1024, R9, 0, Z1, Z5, Z13, Z8)
 	MANY_BIASED(2048, R10, 0, Z2, Z6, Z14, Z8)
 	MANY_BIASED(3072, R13, 0, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 0(R15)
-	TDPBSUD(0, 5, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_360
 	JLE first1
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSUD(0, 2, 3)
+	R_97
 first1:
 	VMOVUPS.Z 64(R15), K5, Z9
 	MANY_BIASED(64, R8, 4, Z0, Z4, Z16, Z9)
 	MANY_BIASED(1088, R9, 4, Z1, Z5, Z17, Z9)
 	MANY_BIASED(2112, R10, 4, Z2, Z6, Z18, Z9)
 	MANY_BIASED(3136, R13, 4, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 64(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 128(R15), K5, Z10
+	R_234
 	MANY_BIASED(128, R8, 8, Z0, Z4, Z12, Z10)
 	MANY_BIASED(1152, R9, 8, Z1, Z5, Z13, Z10)
 	MANY_BIASED(2176, R10, 8, Z2, Z6, Z14, Z10)
 	MANY_BIASED(3200, R13, 8, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 128(R15)
-	TILESTORED(1, 4096, 7, 3)
-	TILEZERO(1)
-	VMOVUPS.Z 192(R15), K5, Z11
+	R_749
 	MANY_BIASED(192, R8, 12, Z0, Z4, Z16, Z11)
 	MANY_BIASED(1216, R9, 12, Z1, Z5, Z17, Z11)
 	MANY_BIASED(2240, R10, 12, Z2, Z6, Z18, Z11)
 	MANY_BIASED(3264, R13, 12, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 192(R15)
-	TDPBSUD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_330
 	JLE second1
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSUD(1, 2, 3)
+	R_98
 second1:
 	VMOVUPS.Z 256(R15), K5, Z8
 	MANY_BIASED(256, R8, 16, Z0, Z4, Z12, Z8)
 	MANY_BIASED(1280, R9, 16, Z1, Z5, Z13, Z8)
 	MANY_BIASED(2304, R10, 16, Z2, Z6, Z14, Z8)
 	MANY_BIASED(3328, R13, 16, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 256(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 320(R15), K5, Z9
+	R_235
 	MANY_BIASED(320, R8, 20, Z0, Z4, Z16, Z9)
 	MANY_BIASED(1344, R9, 20, Z1, Z5, Z17, Z9)
 	MANY_BIASED(2368, R10, 20, Z2, Z6, Z18, Z9)
 	MANY_BIASED(3392, R13, 20, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 320(R15)
-	TILELOADDT1(4, 0, 2, 1)
-	VMOVUPS.Z 384(R15), K5, Z10
+	R_750
 	MANY_BIASED(384, R8, 24, Z0, Z4, Z12, Z10)
 	MANY_BIASED(1408, R9, 24, Z1, Z5, Z13, Z10)
 	MANY_BIASED(2432, R10, 24, Z2, Z6, Z14, Z10)
 	MANY_BIASED(3456, R13, 24, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 384(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 448(R15), K5, Z11
+	R_196
 	MANY_BIASED(448, R8, 28, Z0, Z4, Z16, Z11)
 	MANY_BIASED(1472, R9, 28, Z1, Z5, Z17, Z11)
 	MANY_BIASED(2496, R10, 28, Z2, Z6, Z18, Z11)
 	MANY_BIASED(3520, R13, 28, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 448(R15)
-	TILESTORED(0, 1024, 7, 3)
-	TILEZERO(0)
-	VMOVUPS.Z 512(R15), K5, Z8
+	R_775
 	MANY_BIASED(512, R8, 32, Z0, Z4, Z12, Z8)
 	MANY_BIASED(1536, R9, 32, Z1, Z5, Z13, Z8)
 	MANY_BIASED(2560, R10, 32, Z2, Z6, Z14, Z8)
 	MANY_BIASED(3584, R13, 32, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 512(R15)
-	TDPBSUD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_323
 	JLE first2
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSUD(0, 2, 3)
+	R_97
 first2:
 	VMOVUPS.Z 576(R15), K5, Z9
 	MANY_BIASED(576, R8, 36, Z0, Z4, Z16, Z9)
 	MANY_BIASED(1600, R9, 36, Z1, Z5, Z17, Z9)
 	MANY_BIASED(2624, R10, 36, Z2, Z6, Z18, Z9)
 	MANY_BIASED(3648, R13, 36, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 576(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 640(R15), K5, Z10
+	R_197
 	MANY_BIASED(640, R8, 40, Z0, Z4, Z12, Z10)
 	MANY_BIASED(1664, R9, 40, Z1, Z5, Z13, Z10)
 	MANY_BIASED(2688, R10, 40, Z2, Z6, Z14, Z10)
 	MANY_BIASED(3712, R13, 40, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 640(R15)
-	TILESTORED(1, 5120, 7, 3)
-	TILEZERO(1)
-	VMOVUPS.Z 704(R15), K5, Z11
+	R_776
 	MANY_BIASED(704, R8, 44, Z0, Z4, Z16, Z11)
 	MANY_BIASED(1728, R9, 44, Z1, Z5, Z17, Z11)
 	MANY_BIASED(2752, R10, 44, Z2, Z6, Z18, Z11)
 	MANY_BIASED(3776, R13, 44, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 704(R15)
-	TDPBSUD(1, 4, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_324
 	JLE second2
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSUD(1, 2, 3)
+	R_98
 second2:
 	VMOVUPS.Z 768(R15), K5, Z8
 	MANY_BIASED(768, R8, 48, Z0, Z4, Z12, Z8)
 	MANY_BIASED(1792, R9, 48, Z1, Z5, Z13, Z8)
 	MANY_BIASED(2816, R10, 48, Z2, Z6, Z14, Z8)
 	MANY_BIASED(3840, R13, 48, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 768(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 832(R15), K5, Z9
+	R_198
 	MANY_BIASED(832, R8, 52, Z0, Z4, Z16, Z9)
 	MANY_BIASED(1856, R9, 52, Z1, Z5, Z17, Z9)
 	MANY_BIASED(2880, R10, 52, Z2, Z6, Z18, Z9)
 	MANY_BIASED(3904, R13, 52, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 832(R15)
-	TILELOADDT1(5, 0, 2, 1)
-	VMOVUPS.Z 896(R15), K5, Z10
+	R_199
 	MANY_BIASED(896, R8, 56, Z0, Z4, Z12, Z10)
 	MANY_BIASED(1920, R9, 56, Z1, Z5, Z13, Z10)
 	MANY_BIASED(2944, R10, 56, Z2, Z6, Z14, Z10)
 	MANY_BIASED(3968, R13, 56, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 896(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 960(R15), K5, Z11
+	R_232
 	MANY_BIASED(960, R8, 60, Z0, Z4, Z16, Z11)
 	MANY_BIASED(1984, R9, 60, Z1, Z5, Z17, Z11)
 	MANY_BIASED(3008, R10, 60, Z2, Z6, Z18, Z11)
 	MANY_BIASED(4032, R13, 60, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 960(R15)
-	TILESTORED(0, 2048, 7, 3)
-	TILEZERO(0)
-	MOVQ integerArgs_addSlots(AX), R15
-	ADDQ $const_manySlotBytes, R15
-	VMOVUPS (R15), Z0
-	VMOVUPS 64(R15), Z4
-	ADDQ R14, R15
-	VMOVUPS (R15), Z1
-	VMOVUPS 64(R15), Z5
-	ADDQ R14, R15
-	VMOVUPS (R15), Z2
-	VMOVUPS 64(R15), Z6
-	ADDQ R14, R15
-	VMOVUPS (R15), Z3
-	VMOVUPS 64(R15), Z7
-	ADDQ R14, R15
-	MOVQ integerArgs_addOutSecond(AX), R15
-	VMOVUPS.Z 0(R15), K5, Z8
+	R_802
+	R_431
+	R_755
 	MANY_BIASED(4096, R8, 0, Z0, Z4, Z12, Z8)
 	MANY_BIASED(5120, R9, 0, Z1, Z5, Z13, Z8)
 	MANY_BIASED(6144, R10, 0, Z2, Z6, Z14, Z8)
 	MANY_BIASED(7168, R13, 0, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 0(R15)
-	TDPBSUD(0, 5, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_360
 	JLE first3
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSUD(0, 2, 3)
+	R_97
 first3:
 	VMOVUPS.Z 64(R15), K5, Z9
 	MANY_BIASED(4160, R8, 4, Z0, Z4, Z16, Z9)
 	MANY_BIASED(5184, R9, 4, Z1, Z5, Z17, Z9)
 	MANY_BIASED(6208, R10, 4, Z2, Z6, Z18, Z9)
 	MANY_BIASED(7232, R13, 4, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 64(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 128(R15), K5, Z10
+	R_234
 	MANY_BIASED(4224, R8, 8, Z0, Z4, Z12, Z10)
 	MANY_BIASED(5248, R9, 8, Z1, Z5, Z13, Z10)
 	MANY_BIASED(6272, R10, 8, Z2, Z6, Z14, Z10)
 	MANY_BIASED(7296, R13, 8, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 128(R15)
-	TILESTORED(1, 6144, 7, 3)
-	TILEZERO(1)
-	VMOVUPS.Z 192(R15), K5, Z11
+	R_778
 	MANY_BIASED(4288, R8, 12, Z0, Z4, Z16, Z11)
 	MANY_BIASED(5312, R9, 12, Z1, Z5, Z17, Z11)
 	MANY_BIASED(6336, R10, 12, Z2, Z6, Z18, Z11)
 	MANY_BIASED(7360, R13, 12, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 192(R15)
-	TDPBSUD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_330
 	JLE second3
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSUD(1, 2, 3)
+	R_98
 second3:
 	VMOVUPS.Z 256(R15), K5, Z8
 	MANY_BIASED(4352, R8, 16, Z0, Z4, Z12, Z8)
 	MANY_BIASED(5376, R9, 16, Z1, Z5, Z13, Z8)
 	MANY_BIASED(6400, R10, 16, Z2, Z6, Z14, Z8)
 	MANY_BIASED(7424, R13, 16, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 256(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 320(R15), K5, Z9
+	R_235
 	MANY_BIASED(4416, R8, 20, Z0, Z4, Z16, Z9)
 	MANY_BIASED(5440, R9, 20, Z1, Z5, Z17, Z9)
 	MANY_BIASED(6464, R10, 20, Z2, Z6, Z18, Z9)
 	MANY_BIASED(7488, R13, 20, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 320(R15)
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ DX, SI
-	ADDQ integerArgs_actTail(AX), SI
-	MOVQ SI, integerArgs_addActs(AX)
-	MOVQ integerArgs_panelSlots(AX), SI
-	ADDQ integerArgs_slotTail(AX), SI
-	MOVQ SI, integerArgs_addSlots(AX)
-	MOVQ integerArgs_stripOut(AX), SI
-	MOVQ SI, integerArgs_addOut(AX)
-	ADDQ $1024, integerArgs_stripOut(AX)
-	ADDQ integerArgs_outSecond(AX), SI
-	MOVQ SI, integerArgs_addOutSecond(AX)
-	MOVQ integerArgs_panelMore(AX), SI
-	NEGQ SI
-	MOVQ SI, integerArgs_addMore(AX)
-	ADDQ integerArgs_actStrip(AX), DX
-	MOVQ DX, integerArgs_stripActs(AX)
-	DECQ integerArgs_stripsLeft(AX)
-	JZ panel
-	MOVQ integerArgs_pace(AX), DX
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ someUnpacked
-	MOVQ R8, 0(SP)
-	MOVQ R9, 8(SP)
-	MOVQ R13, 16(SP)
-	MOVQ DI, 24(SP)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_unpackSlot(AX), R9
+	R_869
 someUnpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	MOVQ integerArgs_tileBytes(AX), R13
-	TESTQ $1, integerArgs_unpackLeft(AX)
-	JNZ someSecond
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ R13, R8
-	ADDQ $const_manySlotBytes, R9
-	JMP someFirst
+	R_806
 someSecond:
-	SUBQ R13, R8
-	SUBQ $const_manySlotBytes, R9
+	R_184
 someFirst:
-	DECQ integerArgs_unpackLeft(AX)
-	JZ someDone
-	DECQ DX
-	JNZ someUnpack
+	R_807
 someDone:
-	MOVQ R8, integerArgs_nextBlock(AX)
-	MOVQ R9, integerArgs_unpackSlot(AX)
-	MOVQ 0(SP), R8
-	MOVQ 8(SP), R9
-	MOVQ 16(SP), R13
-	MOVQ 24(SP), DI
+	R_237
 someUnpacked:
 go:
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_panelSlots(AX), SI
-	MOVQ integerArgs_slot(AX), R14
-	JMP turn
+	R_808
 panel:
-	MOVQ $8, DX
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ restUnpacked
-	MOVQ R8, 0(SP)
-	MOVQ R9, 8(SP)
-	MOVQ R13, 16(SP)
-	MOVQ DI, 24(SP)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_unpackSlot(AX), R9
+	R_838
 restUnpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	MOVQ integerArgs_tileBytes(AX), R13
-	TESTQ $1, integerArgs_unpackLeft(AX)
-	JNZ restSecond
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ R13, R8
-	ADDQ $const_manySlotBytes, R9
-	JMP restFirst
+	R_839
 restSecond:
-	SUBQ R13, R8
-	SUBQ $const_manySlotBytes, R9
+	R_184
 restFirst:
-	DECQ integerArgs_unpackLeft(AX)
-	JZ restDone
-	DECQ DX
-	JNZ restUnpack
+	R_840
 restDone:
-	MOVQ R8, integerArgs_nextBlock(AX)
-	MOVQ R9, integerArgs_unpackSlot(AX)
-	MOVQ 0(SP), R8
-	MOVQ 8(SP), R9
-	MOVQ 16(SP), R13
-	MOVQ 24(SP), DI
+	R_237
 restUnpacked:
-	MOVQ integerArgs_strips(AX), R14
-	MOVQ R14, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_nextSlots(AX), R14
-	MOVQ R14, integerArgs_panelSlots(AX)
-	MOVQ $1, integerArgs_panelMore(AX)
-	LEAQ (R12*4), DX
-	ADDQ integerArgs_panelActs(AX), DX
-	CMPQ integerArgs_groupsLeft(AX), $0
-	JNE inside
-	MOVQ integerArgs_nowhere(AX), R14
-	DECQ integerArgs_pairsLeft(AX)
-	JZ last
-	JLT end
-	MOVQ integerArgs_groups(AX), R14
-	MOVQ R14, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_more(AX), R14
-	MOVQ R14, integerArgs_panelMore(AX)
-	MOVQ integerArgs_outTile(AX), R14
-	LEAQ (R14)(R14*1), R14
-	ADDQ integerArgs_pairOut(AX), R14
-	MOVQ R14, integerArgs_pairOut(AX)
-	MOVQ integerArgs_acts(AX), DX
+	R_902
 inside:
-	MOVQ DX, integerArgs_panelActs(AX)
-	MOVQ DX, integerArgs_stripActs(AX)
-	MOVQ integerArgs_pairOut(AX), R14
-	MOVQ R14, integerArgs_stripOut(AX)
-	SUBQ $4, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_slots(AX), R14
-	LEAQ (2*const_manySlotBytes)(R14)(R14*1), R14
-	SUBQ integerArgs_panelSlots(AX), R14
-	MOVQ R14, integerArgs_nextSlots(AX)
-	MOVQ R14, integerArgs_unpackSlot(AX)
-	MOVQ $8, integerArgs_unpackLeft(AX)
-	SUBQ $4, integerArgs_nextLeft(AX)
-	JNZ go
-	MOVQ integerArgs_tileBytes(AX), R14
-	LEAQ (R14)(R14*1), R14
-	ADDQ integerArgs_pairBlock(AX), R14
-	MOVQ R14, integerArgs_pairBlock(AX)
-	MOVQ R14, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_groups(AX), R14
-	MOVQ R14, integerArgs_nextLeft(AX)
-	DECQ integerArgs_pairsNext(AX)
-	JNZ go
-	MOVQ $0, integerArgs_unpackLeft(AX)
-	JMP go
+	R_933
 last:
-	MOVQ R14, integerArgs_stripOut(AX)
-	MOVQ $0, integerArgs_outSecond(AX)
-	MOVQ $2, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_acts(AX), R14
-	MOVQ R14, integerArgs_stripActs(AX)
-	JMP go
+	R_875
 end:
-	TILERELEASE
-	VZEROUPPER
+	R_56
 	RET
 
 TEXT ·integerAMXSigned(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
+	R_54
 	LEAQ integerUnpack2Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer2
-	JEQ chosen
+	R_228
 	LEAQ integerUnpack3Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer3
-	JEQ chosen
+	R_246
 	LEAQ integerUnpack4Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer4
-	JEQ chosen
+	R_269
 	LEAQ integerUnpack5Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer5
-	JEQ chosen
+	R_313
 	LEAQ integerUnpack6Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer6
-	JEQ chosen
+	R_354
 	LEAQ integerUnpack8Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer8
-	JEQ chosen
+	R_135
 	LEAQ integerUnpackFP4<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integerFP4
 	JEQ chosen
 	LEAQ integerUnpackLevels<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integerLevels
-	JEQ chosen
+	R_834
 chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVL $0x4b400000, R11
-	VPBROADCASTD R11, Z22
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_tiles(AX), R10
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $4, R12
-	SHRQ $2, R10
-	JZ last
+	R_472
 begin:
-	MOVQ R12, integerArgs_side(AX)
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_toSide(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_outSide(AX)
-	MOVQ R10, integerArgs_pairsLeft(AX)
-	MOVQ $0, integerArgs_addGroups(AX)
-	MOVQ integerArgs_side(AX), R11
-	MOVQ R11, integerArgs_sideLeft(AX)
-	MOVQ integerArgs_pairBlock(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_nextOut(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_nextActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_nextMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ $4, R10
-	CMPQ R10, R11
-	CMOVQGT R11, R10
-	MOVQ R10, integerArgs_nextGroups(AX)
-	MOVQ integerArgs_pairBlock(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ R9, R11
-	MOVQ R11, integerArgs_slotAt+0(AX)
-	ADDQ integerArgs_slot(AX), R11
-	MOVQ R11, integerArgs_slotAt+8(AX)
-	ADDQ integerArgs_slot(AX), R11
-	MOVQ R11, integerArgs_slotAt+16(AX)
-	ADDQ integerArgs_slot(AX), R11
-	MOVQ R11, integerArgs_slotAt+24(AX)
-	ADDQ integerArgs_slot(AX), R11
+	R_592
 unpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	DECQ R10
-	JNZ unpack
-	JMP panel
+	R_478
 run:
-	MOVQ integerArgs_products(AX), R11
-	CMPQ R12, $0
-	JLE multiplied0
-	MOVQ integerArgs_slotAt+0(AX), SI
-	TILEZERO(0)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(6, 0, 6, 3)
-	TDPBSSD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_479
+	R_167
+	R_391
 	JLE whole0
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(6, 1024, 6, 3)
+	R_148
 	TDPBSSD(0, 4, 6)
 whole0:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied0:
-	CMPQ integerArgs_unpackNow(AX), $0
-	JLE unpacked0
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_480
 unpacked0:
-	TILESTORED(1, 3072, 11, 3)
-	CMPQ integerArgs_addGroups(AX), $1
-	JLE added0
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*4), SI
+	R_481
+	R_95
 	MOVQ integerArgs_slotAt+8(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	CMPQ R14, $16
-	JEQ row0Of16
-	CMPQ R14, $15
-	JEQ row0Of15
-	CMPQ R14, $14
-	JEQ row0Of14
-	CMPQ R14, $13
-	JEQ row0Of13
-	CMPQ R14, $12
-	JEQ row0Of12
-	CMPQ R14, $11
-	JEQ row0Of11
-	CMPQ R14, $10
-	JEQ row0Of10
-	JMP row0Of9
+	R_331
+	R_531
 row0Of16:
 	VPADDD 1984(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
+	R_43
 row0Of15:
 	VPADDD 1920(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
+	R_44
 row0Of14:
 	VPADDD 1856(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
+	R_45
 row0Of13:
 	VCVTDQ2PS 1792(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
+	R_22
 row0Of12:
 	VPADDD 1728(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
+	R_46
 row0Of11:
 	VPADDD 1664(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
+	R_47
 row0Of10:
 	VPADDD 1600(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
+	R_48
 row0Of9:
 	VCVTDQ2PS 1536(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
+	R_26
 	VPADDD 1472(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
+	R_76
 	VPADDD 1408(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
+	R_77
 	VPADDD 1344(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
+	R_78
 	VCVTDQ2PS 1280(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
+	R_30
 	VPADDD 1216(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
+	R_113
 	VPADDD 1152(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
+	R_114
 	VPADDD 1088(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
+	R_115
 	VCVTDQ2PS 1024(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_99
 added0:
-	CMPQ R12, $1
-	JLE multiplied1
-	MOVQ integerArgs_slotAt+8(AX), SI
-	TILEZERO(1)
-	TILELOADD(5, 0, 2, 1)
-	TILELOADD(7, 0, 6, 3)
-	TDPBSSD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_505
+	R_168
+	R_432
 	JLE whole1
-	TILELOADD(5, 64, 2, 1)
-	TILELOADD(7, 1024, 6, 3)
+	R_150
 	TDPBSSD(1, 5, 7)
 whole1:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied1:
-	CMPQ integerArgs_unpackNow(AX), $1
-	JLE unpacked1
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_506
 unpacked1:
-	TILESTORED(0, 0, 11, 3)
-	CMPQ integerArgs_addGroups(AX), $2
-	JLE added1
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*4), SI
+	R_507
+	R_95
 	MOVQ integerArgs_slotAt+16(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	CMPQ R14, $16
-	JEQ row1Of16
-	CMPQ R14, $15
-	JEQ row1Of15
-	CMPQ R14, $14
-	JEQ row1Of14
-	CMPQ R14, $13
-	JEQ row1Of13
-	CMPQ R14, $12
-	JEQ row1Of12
-	CMPQ R14, $11
-	JEQ row1Of11
-	CMPQ R14, $10
-	JEQ row1Of10
-	JMP row1Of9
+	R_331
+	R_563
 row1Of16:
 	VPADDD 3008(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
+	R_43
 row1Of15:
 	VPADDD 2944(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
+	R_44
 row1Of14:
 	VPADDD 2880(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
+	R_45
 row1Of13:
 	VCVTDQ2PS 2816(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
+	R_22
 row1Of12:
 	VPADDD 2752(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
+	R_46
 row1Of11:
 	VPADDD 2688(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
+	R_47
 row1Of10:
 	VPADDD 2624(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
+	R_48
 row1Of9:
 	VCVTDQ2PS 2560(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
+	R_26
 	VPADDD 2496(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
+	R_76
 	VPADDD 2432(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
+	R_77
 	VPADDD 2368(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
+	R_78
 	VCVTDQ2PS 2304(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
+	R_30
 	VPADDD 2240(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
+	R_113
 	VPADDD 2176(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
+	R_114
 	VPADDD 2112(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
+	R_115
 	VCVTDQ2PS 2048(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_99
 added1:
-	CMPQ R12, $2
-	JLE multiplied2
-	MOVQ integerArgs_slotAt+16(AX), SI
-	TILEZERO(0)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(6, 0, 6, 3)
-	TDPBSSD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_511
+	R_167
+	R_391
 	JLE whole2
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(6, 1024, 6, 3)
+	R_148
 	TDPBSSD(0, 4, 6)
 whole2:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied2:
-	CMPQ integerArgs_unpackNow(AX), $2
-	JLE unpacked2
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_534
 unpacked2:
-	TILESTORED(1, 1024, 11, 3)
-	CMPQ integerArgs_addGroups(AX), $3
-	JLE added2
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*4), SI
+	R_512
+	R_95
 	MOVQ integerArgs_slotAt+24(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	CMPQ R14, $16
-	JEQ row2Of16
-	CMPQ R14, $15
-	JEQ row2Of15
-	CMPQ R14, $14
-	JEQ row2Of14
-	CMPQ R14, $13
-	JEQ row2Of13
-	CMPQ R14, $12
-	JEQ row2Of12
-	CMPQ R14, $11
-	JEQ row2Of11
-	CMPQ R14, $10
-	JEQ row2Of10
-	JMP row2Of9
+	R_331
+	R_593
 row2Of16:
 	VPADDD 4032(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
+	R_43
 row2Of15:
 	VPADDD 3968(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
+	R_44
 row2Of14:
 	VPADDD 3904(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
+	R_45
 row2Of13:
 	VCVTDQ2PS 3840(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
+	R_22
 row2Of12:
 	VPADDD 3776(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
+	R_46
 row2Of11:
 	VPADDD 3712(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
+	R_47
 row2Of10:
 	VPADDD 3648(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
+	R_48
 row2Of9:
 	VCVTDQ2PS 3584(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
+	R_26
 	VPADDD 3520(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
+	R_76
 	VPADDD 3456(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
+	R_77
 	VPADDD 3392(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
+	R_78
 	VCVTDQ2PS 3328(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
+	R_30
 	VPADDD 3264(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
+	R_113
 	VPADDD 3200(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
+	R_114
 	VPADDD 3136(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
+	R_115
 	VCVTDQ2PS 3072(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_99
 added2:
-	CMPQ R12, $3
-	JLE multiplied3
-	MOVQ integerArgs_slotAt+24(AX), SI
-	TILEZERO(1)
-	TILELOADD(5, 0, 2, 1)
-	TILELOADD(7, 0, 6, 3)
-	TDPBSSD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_519
+	R_168
+	R_432
 	JLE whole3
-	TILELOADD(5, 64, 2, 1)
-	TILELOADD(7, 1024, 6, 3)
+	R_150
 	TDPBSSD(1, 5, 7)
 whole3:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied3:
-	CMPQ integerArgs_unpackNow(AX), $3
-	JLE unpacked3
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_566
 unpacked3:
-	TILESTORED(0, 2048, 11, 3)
-	MOVQ integerArgs_rows(AX), R14
-	CMPQ integerArgs_addGroups(AX), $0
-	JEQ summed
-	MOVQ integerArgs_addOut(AX), R13
-	CMPQ R14, $16
-	JEQ storeOf16
-	CMPQ R14, $15
-	JEQ storeOf15
-	CMPQ R14, $14
-	JEQ storeOf14
-	CMPQ R14, $13
-	JEQ storeOf13
-	CMPQ R14, $12
-	JEQ storeOf12
-	CMPQ R14, $11
-	JEQ storeOf11
-	CMPQ R14, $10
-	JEQ storeOf10
-	JMP storeOf9
+	R_627
 storeOf16:
 	VMOVUPS Z15, 960(R13)
 storeOf15:
@@ -4750,59 +4256,11 @@ storeOf11:
 storeOf10:
 	VMOVUPS Z9, 576(R13)
 storeOf9:
-	VMOVUPS Z8, 512(R13)
-	VMOVUPS Z7, 448(R13)
-	VMOVUPS Z6, 384(R13)
-	VMOVUPS Z5, 320(R13)
-	VMOVUPS Z4, 256(R13)
-	VMOVUPS Z3, 192(R13)
-	VMOVUPS Z2, 128(R13)
-	VMOVUPS Z1, 64(R13)
-	VMOVUPS Z0, 0(R13)
+	R_596
 summed:
-	MOVQ R12, integerArgs_addGroups(AX)
-	TESTQ R12, R12
-	JEQ done
-	MOVQ integerArgs_panelScales(AX), R10
-	MOVQ integerArgs_stripActs(AX), R15
-	ADDQ integerArgs_actTail(AX), R15
-	MOVQ integerArgs_stripOut(AX), R13
-	MOVQ R13, integerArgs_addOut(AX)
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE more
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP begun
+	R_663
 more:
-	CMPQ R14, $16
-	JEQ loadOf16
-	CMPQ R14, $15
-	JEQ loadOf15
-	CMPQ R14, $14
-	JEQ loadOf14
-	CMPQ R14, $13
-	JEQ loadOf13
-	CMPQ R14, $12
-	JEQ loadOf12
-	CMPQ R14, $11
-	JEQ loadOf11
-	CMPQ R14, $10
-	JEQ loadOf10
-	JMP loadOf9
+	R_664
 loadOf16:
 	VMOVUPS 960(R13), Z15
 loadOf15:
@@ -4818,349 +4276,128 @@ loadOf11:
 loadOf10:
 	VMOVUPS 576(R13), Z9
 loadOf9:
-	VMOVUPS 512(R13), Z8
-	VMOVUPS 448(R13), Z7
-	VMOVUPS 384(R13), Z6
-	VMOVUPS 320(R13), Z5
-	VMOVUPS 256(R13), Z4
-	VMOVUPS 192(R13), Z3
-	VMOVUPS 128(R13), Z2
-	VMOVUPS 64(R13), Z1
-	VMOVUPS 0(R13), Z0
+	R_665
 begun:
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*4), SI
+	R_95
 	MOVQ integerArgs_slotAt+0(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	CMPQ R14, $16
-	JEQ row3Of16
-	CMPQ R14, $15
-	JEQ row3Of15
-	CMPQ R14, $14
-	JEQ row3Of14
-	CMPQ R14, $13
-	JEQ row3Of13
-	CMPQ R14, $12
-	JEQ row3Of12
-	CMPQ R14, $11
-	JEQ row3Of11
-	CMPQ R14, $10
-	JEQ row3Of10
-	JMP row3Of9
+	R_331
+	R_698
 row3Of16:
 	VPADDD 960(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
+	R_43
 row3Of15:
 	VPADDD 896(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
+	R_44
 row3Of14:
 	VPADDD 832(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
+	R_45
 row3Of13:
 	VCVTDQ2PS 768(R11), Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
+	R_22
 row3Of12:
 	VPADDD 704(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
+	R_46
 row3Of11:
 	VPADDD 640(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
+	R_47
 row3Of10:
 	VPADDD 576(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
+	R_48
 row3Of9:
 	VCVTDQ2PS 512(R11), Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
+	R_26
 	VPADDD 448(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
+	R_76
 	VPADDD 384(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
+	R_77
 	VPADDD 320(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
+	R_78
 	VCVTDQ2PS 256(R11), Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
+	R_30
 	VPADDD 192(R11), Z22, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
+	R_113
 	VPADDD 128(R11), Z22, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
+	R_114
 	VPADDD 64(R11), Z22, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
+	R_115
 	VCVTDQ2PS 0(R11), Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_99
 added3:
-	DECQ integerArgs_stripsLeft(AX)
-	JZ whole
-	MOVQ integerArgs_actStrip(AX), R11
-	ADDQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_rows(AX), R11
-	SHLQ $6, R11
-	ADDQ R11, integerArgs_stripOut(AX)
-	JMP strip
+	R_668
 whole:
-	XORL R12, R12
-	MOVQ R12, integerArgs_unpackNow(AX)
-	CMPQ integerArgs_nextGroups(AX), $0
-	JEQ run
+	R_638
 panel:
-	MOVQ integerArgs_nextActs(AX), R11
-	MOVQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_nextOut(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
-	MOVQ integerArgs_nextMore(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_scalesAt(AX), R11
-	MOVQ R11, integerArgs_panelScales(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	XORQ $128, integerArgs_scalesAt(AX)
-	MOVQ integerArgs_nextGroups(AX), R12
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_toSide(AX), SI
-	MOVQ integerArgs_outSide(AX), DI
-	MOVQ integerArgs_nextBlock(AX), R8
-	ADDQ SI, R8
-	ADDQ DI, integerArgs_nextOut(AX)
-	DECQ integerArgs_sideLeft(AX)
-	JNZ placed
-	MOVQ integerArgs_side(AX), R11
-	MOVQ R11, integerArgs_sideLeft(AX)
-	IMULQ R11, SI
-	IMULQ R11, DI
-	SUBQ SI, R8
-	SUBQ DI, integerArgs_nextOut(AX)
-	MOVQ R12, R11
-	IMULQ integerArgs_block(AX), R11
-	ADDQ R11, R8
-	MOVQ R12, R11
-	IMULQ integerArgs_actGroup(AX), R11
-	ADDQ R11, integerArgs_nextActs(AX)
-	MOVQ $1, integerArgs_nextMore(AX)
-	MOVQ integerArgs_nextLeft(AX), R11
-	SUBQ R12, R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	JNZ found
-	DECQ integerArgs_pairsLeft(AX)
+	R_767
 	JZ found // no group
-	MOVQ integerArgs_tileBytes(AX), R8
-	ADDQ integerArgs_pairBlock(AX), R8
-	MOVQ R8, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	ADDQ R11, integerArgs_pairOut(AX)
-	MOVQ integerArgs_pairBlock(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_nextOut(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_nextActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_nextMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
+	R_675
 found:
-	MOVQ $4, R14
-	CMPQ R14, R11
-	CMOVQGT R11, R14
-	MOVQ R14, integerArgs_nextGroups(AX)
+	R_676
 placed:
-	MOVQ R8, integerArgs_nextBlock(AX)
-	XORL R11, R11
-	MOVQ integerArgs_toSide(AX), SI
-	ADDQ SI, SI
-	MOVQ SI, DI
-	NEGQ DI
-	CMPQ integerArgs_sideLeft(AX), $2
-	CMOVQLE DI, SI
-	CMPQ integerArgs_side(AX), $4
-	CMOVQNE R11, SI
-	MOVQ SI, integerArgs_askAcross(AX)
+	R_733
 strip:
-	MOVQ integerArgs_stripActs(AX), DX
-	CMPQ integerArgs_stripsLeft(AX), $1
-	JNE run
-	MOVQ integerArgs_nextGroups(AX), R11
-	MOVQ R11, integerArgs_unpackNow(AX)
-	JMP run
+	R_703
 done:
-	MOVQ integerArgs_slotTail(AX), R11
-	MOVQ R11, integerArgs_scalesAt(AX)
-	MOVQ $0, integerArgs_askAcross(AX)
+	R_704
 last:
-	MOVQ integerArgs_tiles(AX), R10
-	MOVQ R10, R12
-	ANDQ $3, R12
-	JZ end
-	SUBQ R12, R10
-	MOVQ $0, integerArgs_tiles(AX)
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	ADDQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	ADDQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $1, R10
-	JMP begin
+	R_768
 end:
-	TILERELEASE
-	VZEROUPPER
+	R_56
 	RET
 
 TEXT ·integerManySigned(SB), NOSPLIT, $32-8
 	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
+	R_54
 	LEAQ integerUnpack2Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer2
-	JEQ chosen
+	R_228
 	LEAQ integerUnpack3Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer3
-	JEQ chosen
+	R_246
 	LEAQ integerUnpack4Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer4
-	JEQ chosen
+	R_269
 	LEAQ integerUnpack5Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer5
-	JEQ chosen
+	R_313
 	LEAQ integerUnpack6Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer6
-	JEQ chosen
+	R_354
 	LEAQ integerUnpack8Signed<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer8
-	JEQ chosen
+	R_135
 	LEAQ integerUnpackFP4<>(SB), R11
 	CMPQ integerArgs_format(AX), $const_integerFP4
 	JEQ chosen
 	LEAQ integerUnpackLevels<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integerLevels
-	JEQ chosen
+	R_834
 chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVL $0x4b400000, R11
-	VPBROADCASTD R11, Z22
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_actGroup(AX), R12
-	MOVQ integerArgs_weights(AX), R14
-	MOVQ R14, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_weights(AX), R14
-	MOVQ R14, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_slots(AX), R14
-	MOVQ R14, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_slots(AX), R14
-	MOVQ R14, integerArgs_unpackSlot(AX)
-	MOVQ integerArgs_groups(AX), R14
-	MOVQ R14, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_nowhere(AX), R14
-	MOVQ R14, integerArgs_addOut(AX)
-	MOVQ integerArgs_nowhere(AX), R14
-	MOVQ R14, integerArgs_addOutSecond(AX)
-	MOVQ integerArgs_tiles(AX), R14
-	SHRQ $1, R14
-	MOVQ R14, integerArgs_pairsNext(AX)
-	INCQ R14
-	MOVQ R14, integerArgs_pairsLeft(AX)
-	MOVQ integerArgs_outTile(AX), R14
-	MOVQ R14, integerArgs_outSecond(AX)
-	ADDQ R14, R14
-	MOVQ integerArgs_out(AX), SI
-	SUBQ R14, SI
-	MOVQ SI, integerArgs_pairOut(AX)
-	XORL R14, R14
-	MOVQ R14, integerArgs_groupsLeft(AX)
-	MOVQ R14, integerArgs_addMore(AX)
-	KXORW K5, K5, K5
-	MOVQ $8, integerArgs_unpackLeft(AX)
-	MOVQ integerArgs_products(AX), DI
-	LEAQ 8192(DI), R11
-	MOVQ integerArgs_nowhere(AX), R15
-	MOVQ integerArgs_acts(AX), R8
-	ADDQ integerArgs_actTail(AX), R8
-	MOVQ R8, integerArgs_addActs(AX)
-	LEAQ (R8)(R12*1), R9
-	LEAQ (R8)(R12*2), R10
-	LEAQ (R9)(R12*2), R13
-	MOVQ integerArgs_slots(AX), R14
-	ADDQ integerArgs_slotTail(AX), R14
-	MOVQ R14, integerArgs_addSlots(AX)
-	JMP panel
+	R_868
 turn:
-	TILELOADDT1(4, 0, 2, 1)
-	VMOVUPS.Z 384(R15), K5, Z10
+	R_170
 	MANY_SIGNED(4480, R8, 24, Z0, Z12, Z10)
 	MANY_SIGNED(5504, R9, 24, Z1, Z13, Z10)
 	MANY_CONVERTED(6528, R10, 24, Z2, Z14, Z10)
 	MANY_SIGNED(7552, R13, 24, Z3, Z15, Z10)
-	VMOVUPS Z10, 384(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 448(R15), K5, Z11
+	R_196
 	MANY_SIGNED(4544, R8, 28, Z0, Z16, Z11)
 	MANY_SIGNED(5568, R9, 28, Z1, Z17, Z11)
 	MANY_SIGNED(6592, R10, 28, Z2, Z18, Z11)
 	MANY_CONVERTED(7616, R13, 28, Z3, Z19, Z11)
-	VMOVUPS Z11, 448(R15)
-	TILESTORED(0, 3072, 7, 3)
-	TILEZERO(0)
-	VMOVUPS.Z 512(R15), K5, Z8
+	R_745
 	MANY_CONVERTED(4608, R8, 32, Z0, Z12, Z8)
 	MANY_SIGNED(5632, R9, 32, Z1, Z13, Z8)
 	MANY_SIGNED(6656, R10, 32, Z2, Z14, Z8)
 	MANY_SIGNED(7680, R13, 32, Z3, Z15, Z8)
 	VMOVUPS Z8, 512(R15)
-	TDPBSSD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_391
 	JLE first0
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSSD(0, 2, 3)
+	R_332
 first0:
 	VMOVUPS.Z 576(R15), K5, Z9
 	MANY_SIGNED(4672, R8, 36, Z0, Z16, Z9)
 	MANY_CONVERTED(5696, R9, 36, Z1, Z17, Z9)
 	MANY_SIGNED(6720, R10, 36, Z2, Z18, Z9)
 	MANY_SIGNED(7744, R13, 36, Z3, Z19, Z9)
-	VMOVUPS Z9, 576(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 640(R15), K5, Z10
+	R_197
 	MANY_SIGNED(4736, R8, 40, Z0, Z12, Z10)
 	MANY_SIGNED(5760, R9, 40, Z1, Z13, Z10)
 	MANY_CONVERTED(6784, R10, 40, Z2, Z14, Z10)
 	MANY_SIGNED(7808, R13, 40, Z3, Z15, Z10)
-	VMOVUPS Z10, 640(R15)
-	TILESTORED(1, 7168, 7, 3)
-	TILEZERO(1)
-	XORQ $8192, DI
-	VMOVUPS.Z 704(R15), K5, Z11
+	R_773
 	MANY_SIGNED(4800, R8, 44, Z0, Z16, Z11)
 	MANY_SIGNED(5824, R9, 44, Z1, Z17, Z11)
 	MANY_SIGNED(6848, R10, 44, Z2, Z18, Z11)
@@ -5169,56 +4406,35 @@ first0:
 	TDPBSSD(1, 4, 7)
 	CMPQ integerArgs_steps(AX), $4
 	JLE second0
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSSD(1, 2, 3)
+	R_333
 second0:
 	VMOVUPS.Z 768(R15), K5, Z8
 	MANY_CONVERTED(4864, R8, 48, Z0, Z12, Z8)
 	MANY_SIGNED(5888, R9, 48, Z1, Z13, Z8)
 	MANY_SIGNED(6912, R10, 48, Z2, Z14, Z8)
 	MANY_SIGNED(7936, R13, 48, Z3, Z15, Z8)
-	VMOVUPS Z8, 768(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 832(R15), K5, Z9
+	R_198
 	MANY_SIGNED(4928, R8, 52, Z0, Z16, Z9)
 	MANY_CONVERTED(5952, R9, 52, Z1, Z17, Z9)
 	MANY_SIGNED(6976, R10, 52, Z2, Z18, Z9)
 	MANY_SIGNED(8000, R13, 52, Z3, Z19, Z9)
-	VMOVUPS Z9, 832(R15)
-	TILELOADDT1(5, 0, 2, 1)
-	VMOVUPS.Z 896(R15), K5, Z10
+	R_199
 	MANY_SIGNED(4992, R8, 56, Z0, Z12, Z10)
 	MANY_SIGNED(6016, R9, 56, Z1, Z13, Z10)
 	MANY_CONVERTED(7040, R10, 56, Z2, Z14, Z10)
 	MANY_SIGNED(8064, R13, 56, Z3, Z15, Z10)
-	VMOVUPS Z10, 896(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 960(R15), K5, Z11
+	R_232
 	MANY_SIGNED(5056, R8, 60, Z0, Z16, Z11)
 	MANY_SIGNED(6080, R9, 60, Z1, Z17, Z11)
 	MANY_SIGNED(7104, R10, 60, Z2, Z18, Z11)
 	MANY_CONVERTED(8128, R13, 60, Z3, Z19, Z11)
-	VMOVUPS Z11, 960(R15)
-	TILESTORED(0, 0, 7, 3)
-	TILEZERO(0)
-	MOVQ integerArgs_addSlots(AX), R15
+	R_747
 	VMOVUPS (R15), Z0
+	R_176
+	R_202
+	R_233
 	ADDQ R14, R15
-	VMOVUPS (R15), Z1
-	ADDQ R14, R15
-	VMOVUPS (R15), Z2
-	ADDQ R14, R15
-	VMOVUPS (R15), Z3
-	ADDQ R14, R15
-	MOVQ integerArgs_addOut(AX), R15
-	MOVQ integerArgs_addActs(AX), R8
-	LEAQ (R8)(R12*1), R9
-	LEAQ (R8)(R12*2), R10
-	LEAQ (R9)(R12*2), R13
-	KMOVW integerArgs_addMore(AX), K5
-	XORQ $8192, R11
-	VMOVUPS.Z 0(R15), K5, Z8
+	R_774
 	MANY_CONVERTED(0, R8, 0, Z0, Z12, Z8)
 	MANY_SIGNED(1024, R9, 0, Z1, Z13, Z8)
 	MANY_SIGNED(2048, R10, 0, Z2, Z14, Z8)
@@ -5227,96 +4443,69 @@ second0:
 	TDPBSSD(0, 5, 6)
 	CMPQ integerArgs_steps(AX), $4
 	JLE first1
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSSD(0, 2, 3)
+	R_332
 first1:
 	VMOVUPS.Z 64(R15), K5, Z9
 	MANY_SIGNED(64, R8, 4, Z0, Z16, Z9)
 	MANY_CONVERTED(1088, R9, 4, Z1, Z17, Z9)
 	MANY_SIGNED(2112, R10, 4, Z2, Z18, Z9)
 	MANY_SIGNED(3136, R13, 4, Z3, Z19, Z9)
-	VMOVUPS Z9, 64(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 128(R15), K5, Z10
+	R_234
 	MANY_SIGNED(128, R8, 8, Z0, Z12, Z10)
 	MANY_SIGNED(1152, R9, 8, Z1, Z13, Z10)
 	MANY_CONVERTED(2176, R10, 8, Z2, Z14, Z10)
 	MANY_SIGNED(3200, R13, 8, Z3, Z15, Z10)
-	VMOVUPS Z10, 128(R15)
-	TILESTORED(1, 4096, 7, 3)
-	TILEZERO(1)
-	VMOVUPS.Z 192(R15), K5, Z11
+	R_749
 	MANY_SIGNED(192, R8, 12, Z0, Z16, Z11)
 	MANY_SIGNED(1216, R9, 12, Z1, Z17, Z11)
 	MANY_SIGNED(2240, R10, 12, Z2, Z18, Z11)
 	MANY_CONVERTED(3264, R13, 12, Z3, Z19, Z11)
 	VMOVUPS Z11, 192(R15)
-	TDPBSSD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_432
 	JLE second1
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSSD(1, 2, 3)
+	R_333
 second1:
 	VMOVUPS.Z 256(R15), K5, Z8
 	MANY_CONVERTED(256, R8, 16, Z0, Z12, Z8)
 	MANY_SIGNED(1280, R9, 16, Z1, Z13, Z8)
 	MANY_SIGNED(2304, R10, 16, Z2, Z14, Z8)
 	MANY_SIGNED(3328, R13, 16, Z3, Z15, Z8)
-	VMOVUPS Z8, 256(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 320(R15), K5, Z9
+	R_235
 	MANY_SIGNED(320, R8, 20, Z0, Z16, Z9)
 	MANY_CONVERTED(1344, R9, 20, Z1, Z17, Z9)
 	MANY_SIGNED(2368, R10, 20, Z2, Z18, Z9)
 	MANY_SIGNED(3392, R13, 20, Z3, Z19, Z9)
-	VMOVUPS Z9, 320(R15)
-	TILELOADDT1(4, 0, 2, 1)
-	VMOVUPS.Z 384(R15), K5, Z10
+	R_750
 	MANY_SIGNED(384, R8, 24, Z0, Z12, Z10)
 	MANY_SIGNED(1408, R9, 24, Z1, Z13, Z10)
 	MANY_CONVERTED(2432, R10, 24, Z2, Z14, Z10)
 	MANY_SIGNED(3456, R13, 24, Z3, Z15, Z10)
-	VMOVUPS Z10, 384(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 448(R15), K5, Z11
+	R_196
 	MANY_SIGNED(448, R8, 28, Z0, Z16, Z11)
 	MANY_SIGNED(1472, R9, 28, Z1, Z17, Z11)
 	MANY_SIGNED(2496, R10, 28, Z2, Z18, Z11)
 	MANY_CONVERTED(3520, R13, 28, Z3, Z19, Z11)
-	VMOVUPS Z11, 448(R15)
-	TILESTORED(0, 1024, 7, 3)
-	TILEZERO(0)
-	VMOVUPS.Z 512(R15), K5, Z8
+	R_775
 	MANY_CONVERTED(512, R8, 32, Z0, Z12, Z8)
 	MANY_SIGNED(1536, R9, 32, Z1, Z13, Z8)
 	MANY_SIGNED(2560, R10, 32, Z2, Z14, Z8)
 	MANY_SIGNED(3584, R13, 32, Z3, Z15, Z8)
 	VMOVUPS Z8, 512(R15)
-	TDPBSSD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_391
 	JLE first2
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSSD(0, 2, 3)
+	R_332
 first2:
 	VMOVUPS.Z 576(R15), K5, Z9
 	MANY_SIGNED(576, R8, 36, Z0, Z16, Z9)
 	MANY_CONVERTED(1600, R9, 36, Z1, Z17, Z9)
 	MANY_SIGNED(2624, R10, 36, Z2, Z18, Z9)
 	MANY_SIGNED(3648, R13, 36, Z3, Z19, Z9)
-	VMOVUPS Z9, 576(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 640(R15), K5, Z10
+	R_197
 	MANY_SIGNED(640, R8, 40, Z0, Z12, Z10)
 	MANY_SIGNED(1664, R9, 40, Z1, Z13, Z10)
 	MANY_CONVERTED(2688, R10, 40, Z2, Z14, Z10)
 	MANY_SIGNED(3712, R13, 40, Z3, Z15, Z10)
-	VMOVUPS Z10, 640(R15)
-	TILESTORED(1, 5120, 7, 3)
-	TILEZERO(1)
-	VMOVUPS.Z 704(R15), K5, Z11
+	R_776
 	MANY_SIGNED(704, R8, 44, Z0, Z16, Z11)
 	MANY_SIGNED(1728, R9, 44, Z1, Z17, Z11)
 	MANY_SIGNED(2752, R10, 44, Z2, Z18, Z11)
@@ -5325,51 +4514,35 @@ first2:
 	TDPBSSD(1, 4, 7)
 	CMPQ integerArgs_steps(AX), $4
 	JLE second2
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSSD(1, 2, 3)
+	R_333
 second2:
 	VMOVUPS.Z 768(R15), K5, Z8
 	MANY_CONVERTED(768, R8, 48, Z0, Z12, Z8)
 	MANY_SIGNED(1792, R9, 48, Z1, Z13, Z8)
 	MANY_SIGNED(2816, R10, 48, Z2, Z14, Z8)
 	MANY_SIGNED(3840, R13, 48, Z3, Z15, Z8)
-	VMOVUPS Z8, 768(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 832(R15), K5, Z9
+	R_198
 	MANY_SIGNED(832, R8, 52, Z0, Z16, Z9)
 	MANY_CONVERTED(1856, R9, 52, Z1, Z17, Z9)
 	MANY_SIGNED(2880, R10, 52, Z2, Z18, Z9)
 	MANY_SIGNED(3904, R13, 52, Z3, Z19, Z9)
-	VMOVUPS Z9, 832(R15)
-	TILELOADDT1(5, 0, 2, 1)
-	VMOVUPS.Z 896(R15), K5, Z10
+	R_199
 	MANY_SIGNED(896, R8, 56, Z0, Z12, Z10)
 	MANY_SIGNED(1920, R9, 56, Z1, Z13, Z10)
 	MANY_CONVERTED(2944, R10, 56, Z2, Z14, Z10)
 	MANY_SIGNED(3968, R13, 56, Z3, Z15, Z10)
-	VMOVUPS Z10, 896(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 960(R15), K5, Z11
+	R_232
 	MANY_SIGNED(960, R8, 60, Z0, Z16, Z11)
 	MANY_SIGNED(1984, R9, 60, Z1, Z17, Z11)
 	MANY_SIGNED(3008, R10, 60, Z2, Z18, Z11)
 	MANY_CONVERTED(4032, R13, 60, Z3, Z19, Z11)
-	VMOVUPS Z11, 960(R15)
-	TILESTORED(0, 2048, 7, 3)
-	TILEZERO(0)
-	MOVQ integerArgs_addSlots(AX), R15
-	ADDQ $const_manySlotBytes, R15
+	R_802
 	VMOVUPS (R15), Z0
+	R_176
+	R_202
+	R_233
 	ADDQ R14, R15
-	VMOVUPS (R15), Z1
-	ADDQ R14, R15
-	VMOVUPS (R15), Z2
-	ADDQ R14, R15
-	VMOVUPS (R15), Z3
-	ADDQ R14, R15
-	MOVQ integerArgs_addOutSecond(AX), R15
-	VMOVUPS.Z 0(R15), K5, Z8
+	R_755
 	MANY_CONVERTED(4096, R8, 0, Z0, Z12, Z8)
 	MANY_SIGNED(5120, R9, 0, Z1, Z13, Z8)
 	MANY_SIGNED(6144, R10, 0, Z2, Z14, Z8)
@@ -5378,715 +4551,261 @@ second2:
 	TDPBSSD(0, 5, 6)
 	CMPQ integerArgs_steps(AX), $4
 	JLE first3
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSSD(0, 2, 3)
+	R_332
 first3:
 	VMOVUPS.Z 64(R15), K5, Z9
 	MANY_SIGNED(4160, R8, 4, Z0, Z16, Z9)
 	MANY_CONVERTED(5184, R9, 4, Z1, Z17, Z9)
 	MANY_SIGNED(6208, R10, 4, Z2, Z18, Z9)
 	MANY_SIGNED(7232, R13, 4, Z3, Z19, Z9)
-	VMOVUPS Z9, 64(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 128(R15), K5, Z10
+	R_234
 	MANY_SIGNED(4224, R8, 8, Z0, Z12, Z10)
 	MANY_SIGNED(5248, R9, 8, Z1, Z13, Z10)
 	MANY_CONVERTED(6272, R10, 8, Z2, Z14, Z10)
 	MANY_SIGNED(7296, R13, 8, Z3, Z15, Z10)
-	VMOVUPS Z10, 128(R15)
-	TILESTORED(1, 6144, 7, 3)
-	TILEZERO(1)
-	VMOVUPS.Z 192(R15), K5, Z11
+	R_778
 	MANY_SIGNED(4288, R8, 12, Z0, Z16, Z11)
 	MANY_SIGNED(5312, R9, 12, Z1, Z17, Z11)
 	MANY_SIGNED(6336, R10, 12, Z2, Z18, Z11)
 	MANY_CONVERTED(7360, R13, 12, Z3, Z19, Z11)
 	VMOVUPS Z11, 192(R15)
-	TDPBSSD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_432
 	JLE second3
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSSD(1, 2, 3)
+	R_333
 second3:
 	VMOVUPS.Z 256(R15), K5, Z8
 	MANY_CONVERTED(4352, R8, 16, Z0, Z12, Z8)
 	MANY_SIGNED(5376, R9, 16, Z1, Z13, Z8)
 	MANY_SIGNED(6400, R10, 16, Z2, Z14, Z8)
 	MANY_SIGNED(7424, R13, 16, Z3, Z15, Z8)
-	VMOVUPS Z8, 256(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 320(R15), K5, Z9
+	R_235
 	MANY_SIGNED(4416, R8, 20, Z0, Z16, Z9)
 	MANY_CONVERTED(5440, R9, 20, Z1, Z17, Z9)
 	MANY_SIGNED(6464, R10, 20, Z2, Z18, Z9)
 	MANY_SIGNED(7488, R13, 20, Z3, Z19, Z9)
-	VMOVUPS Z9, 320(R15)
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ DX, SI
-	ADDQ integerArgs_actTail(AX), SI
-	MOVQ SI, integerArgs_addActs(AX)
-	MOVQ integerArgs_panelSlots(AX), SI
-	ADDQ integerArgs_slotTail(AX), SI
-	MOVQ SI, integerArgs_addSlots(AX)
-	MOVQ integerArgs_stripOut(AX), SI
-	MOVQ SI, integerArgs_addOut(AX)
-	ADDQ $1024, integerArgs_stripOut(AX)
-	ADDQ integerArgs_outSecond(AX), SI
-	MOVQ SI, integerArgs_addOutSecond(AX)
-	MOVQ integerArgs_panelMore(AX), SI
-	NEGQ SI
-	MOVQ SI, integerArgs_addMore(AX)
-	ADDQ integerArgs_actStrip(AX), DX
-	MOVQ DX, integerArgs_stripActs(AX)
-	DECQ integerArgs_stripsLeft(AX)
-	JZ panel
-	MOVQ integerArgs_pace(AX), DX
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ someUnpacked
-	MOVQ R8, 0(SP)
-	MOVQ R9, 8(SP)
-	MOVQ R13, 16(SP)
-	MOVQ DI, 24(SP)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_unpackSlot(AX), R9
+	R_869
 someUnpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	MOVQ integerArgs_tileBytes(AX), R13
-	TESTQ $1, integerArgs_unpackLeft(AX)
-	JNZ someSecond
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ R13, R8
-	ADDQ $const_manySlotBytes, R9
-	JMP someFirst
+	R_806
 someSecond:
-	SUBQ R13, R8
-	SUBQ $const_manySlotBytes, R9
+	R_184
 someFirst:
-	DECQ integerArgs_unpackLeft(AX)
-	JZ someDone
-	DECQ DX
-	JNZ someUnpack
+	R_807
 someDone:
-	MOVQ R8, integerArgs_nextBlock(AX)
-	MOVQ R9, integerArgs_unpackSlot(AX)
-	MOVQ 0(SP), R8
-	MOVQ 8(SP), R9
-	MOVQ 16(SP), R13
-	MOVQ 24(SP), DI
+	R_237
 someUnpacked:
 go:
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_panelSlots(AX), SI
-	MOVQ integerArgs_slot(AX), R14
-	JMP turn
+	R_808
 panel:
-	MOVQ $8, DX
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ restUnpacked
-	MOVQ R8, 0(SP)
-	MOVQ R9, 8(SP)
-	MOVQ R13, 16(SP)
-	MOVQ DI, 24(SP)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_unpackSlot(AX), R9
+	R_838
 restUnpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	MOVQ integerArgs_tileBytes(AX), R13
-	TESTQ $1, integerArgs_unpackLeft(AX)
-	JNZ restSecond
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ R13, R8
-	ADDQ $const_manySlotBytes, R9
-	JMP restFirst
+	R_839
 restSecond:
-	SUBQ R13, R8
-	SUBQ $const_manySlotBytes, R9
+	R_184
 restFirst:
-	DECQ integerArgs_unpackLeft(AX)
-	JZ restDone
-	DECQ DX
-	JNZ restUnpack
+	R_840
 restDone:
-	MOVQ R8, integerArgs_nextBlock(AX)
-	MOVQ R9, integerArgs_unpackSlot(AX)
-	MOVQ 0(SP), R8
-	MOVQ 8(SP), R9
-	MOVQ 16(SP), R13
-	MOVQ 24(SP), DI
+	R_237
 restUnpacked:
-	MOVQ integerArgs_strips(AX), R14
-	MOVQ R14, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_nextSlots(AX), R14
-	MOVQ R14, integerArgs_panelSlots(AX)
-	MOVQ $1, integerArgs_panelMore(AX)
-	LEAQ (R12*4), DX
-	ADDQ integerArgs_panelActs(AX), DX
-	CMPQ integerArgs_groupsLeft(AX), $0
-	JNE inside
-	MOVQ integerArgs_nowhere(AX), R14
-	DECQ integerArgs_pairsLeft(AX)
-	JZ last
-	JLT end
-	MOVQ integerArgs_groups(AX), R14
-	MOVQ R14, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_more(AX), R14
-	MOVQ R14, integerArgs_panelMore(AX)
-	MOVQ integerArgs_outTile(AX), R14
-	LEAQ (R14)(R14*1), R14
-	ADDQ integerArgs_pairOut(AX), R14
-	MOVQ R14, integerArgs_pairOut(AX)
-	MOVQ integerArgs_acts(AX), DX
+	R_902
 inside:
-	MOVQ DX, integerArgs_panelActs(AX)
-	MOVQ DX, integerArgs_stripActs(AX)
-	MOVQ integerArgs_pairOut(AX), R14
-	MOVQ R14, integerArgs_stripOut(AX)
-	SUBQ $4, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_slots(AX), R14
-	LEAQ (2*const_manySlotBytes)(R14)(R14*1), R14
-	SUBQ integerArgs_panelSlots(AX), R14
-	MOVQ R14, integerArgs_nextSlots(AX)
-	MOVQ R14, integerArgs_unpackSlot(AX)
-	MOVQ $8, integerArgs_unpackLeft(AX)
-	SUBQ $4, integerArgs_nextLeft(AX)
-	JNZ go
-	MOVQ integerArgs_tileBytes(AX), R14
-	LEAQ (R14)(R14*1), R14
-	ADDQ integerArgs_pairBlock(AX), R14
-	MOVQ R14, integerArgs_pairBlock(AX)
-	MOVQ R14, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_groups(AX), R14
-	MOVQ R14, integerArgs_nextLeft(AX)
-	DECQ integerArgs_pairsNext(AX)
-	JNZ go
-	MOVQ $0, integerArgs_unpackLeft(AX)
-	JMP go
+	R_933
 last:
-	MOVQ R14, integerArgs_stripOut(AX)
-	MOVQ $0, integerArgs_outSecond(AX)
-	MOVQ $2, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_acts(AX), R14
-	MOVQ R14, integerArgs_stripActs(AX)
-	JMP go
+	R_875
 end:
-	TILERELEASE
-	VZEROUPPER
+	R_56
 	RET
 
 TEXT ·integerAMXPoints(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
+	R_54
 	LEAQ integerUnpack8Points<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer8
-	JEQ chosen
+	R_135
 chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVL $0x4b400000, R11
-	VPBROADCASTD R11, Z22
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_tiles(AX), R10
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $4, R12
-	SHRQ $2, R10
-	JZ last
+	R_472
 begin:
-	MOVQ R12, integerArgs_side(AX)
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_toSide(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	MOVQ R11, integerArgs_outSide(AX)
-	MOVQ R10, integerArgs_pairsLeft(AX)
-	MOVQ $0, integerArgs_addGroups(AX)
-	MOVQ integerArgs_side(AX), R11
-	MOVQ R11, integerArgs_sideLeft(AX)
-	MOVQ integerArgs_pairBlock(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_nextOut(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_nextActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_nextMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ $4, R10
-	CMPQ R10, R11
-	CMOVQGT R11, R10
-	MOVQ R10, integerArgs_nextGroups(AX)
-	MOVQ integerArgs_pairBlock(AX), R8
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ R9, R11
-	MOVQ R11, integerArgs_slotAt+0(AX)
-	ADDQ integerArgs_slot(AX), R11
-	MOVQ R11, integerArgs_slotAt+8(AX)
-	ADDQ integerArgs_slot(AX), R11
-	MOVQ R11, integerArgs_slotAt+16(AX)
-	ADDQ integerArgs_slot(AX), R11
-	MOVQ R11, integerArgs_slotAt+24(AX)
-	ADDQ integerArgs_slot(AX), R11
+	R_592
 unpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	DECQ R10
-	JNZ unpack
-	JMP panel
+	R_478
 run:
-	MOVQ integerArgs_products(AX), R11
-	CMPQ R12, $0
-	JLE multiplied0
-	MOVQ integerArgs_slotAt+0(AX), SI
-	TILEZERO(0)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(6, 0, 6, 3)
-	TDPBSUD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_479
+	R_167
+	R_94
 	JLE whole0
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(6, 1024, 6, 3)
-	TDPBSUD(0, 4, 6)
+	R_291
 whole0:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied0:
-	CMPQ integerArgs_unpackNow(AX), $0
-	JLE unpacked0
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_480
 unpacked0:
-	TILESTORED(1, 3072, 11, 3)
-	CMPQ integerArgs_addGroups(AX), $1
-	JLE added0
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*8), SI
+	R_481
+	R_334
 	MOVQ integerArgs_slotAt+8(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	VMOVUPS 64(DI)(R10*1), Z17
-	CMPQ R14, $16
-	JEQ row0Of16
-	CMPQ R14, $15
-	JEQ row0Of15
-	CMPQ R14, $14
-	JEQ row0Of14
-	CMPQ R14, $13
-	JEQ row0Of13
-	CMPQ R14, $12
-	JEQ row0Of12
-	CMPQ R14, $11
-	JEQ row0Of11
-	CMPQ R14, $10
-	JEQ row0Of10
-	JMP row0Of9
+	R_120
+	R_531
 row0Of16:
 	VPADDD 1984(R11), Z22, Z21
-	VPDPWSSD.BCST 60(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
+	R_335
 row0Of15:
 	VPADDD 1920(R11), Z22, Z20
-	VPDPWSSD.BCST 56(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
+	R_336
 row0Of14:
 	VPADDD 1856(R11), Z22, Z19
-	VPDPWSSD.BCST 52(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
+	R_337
 row0Of13:
 	VPADDD 1792(R11), Z22, Z18
-	VPDPWSSD.BCST 48(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
+	R_361
 row0Of12:
 	VPADDD 1728(R11), Z22, Z21
-	VPDPWSSD.BCST 44(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
+	R_339
 row0Of11:
 	VPADDD 1664(R11), Z22, Z20
-	VPDPWSSD.BCST 40(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
+	R_340
 row0Of10:
 	VPADDD 1600(R11), Z22, Z19
-	VPDPWSSD.BCST 36(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
+	R_341
 row0Of9:
 	VPADDD 1536(R11), Z22, Z18
-	VPDPWSSD.BCST 32(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
+	R_392
 	VPADDD 1472(R11), Z22, Z21
-	VPDPWSSD.BCST 28(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
+	R_342
 	VPADDD 1408(R11), Z22, Z20
-	VPDPWSSD.BCST 24(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
+	R_343
 	VPADDD 1344(R11), Z22, Z19
-	VPDPWSSD.BCST 20(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
+	R_344
 	VPADDD 1280(R11), Z22, Z18
-	VPDPWSSD.BCST 16(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
+	R_433
 	VPADDD 1216(R11), Z22, Z21
-	VPDPWSSD.BCST 12(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
+	R_345
 	VPADDD 1152(R11), Z22, Z20
-	VPDPWSSD.BCST 8(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
+	R_346
 	VPADDD 1088(R11), Z22, Z19
-	VPDPWSSD.BCST 4(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
+	R_347
 	VPADDD 1024(R11), Z22, Z18
-	VPDPWSSD.BCST 0(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_470
 added0:
-	CMPQ R12, $1
-	JLE multiplied1
-	MOVQ integerArgs_slotAt+8(AX), SI
-	TILEZERO(1)
-	TILELOADD(5, 0, 2, 1)
-	TILELOADD(7, 0, 6, 3)
-	TDPBSUD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_505
+	R_168
+	R_121
 	JLE whole1
-	TILELOADD(5, 64, 2, 1)
-	TILELOADD(7, 1024, 6, 3)
-	TDPBSUD(1, 5, 7)
+	R_309
 whole1:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied1:
-	CMPQ integerArgs_unpackNow(AX), $1
-	JLE unpacked1
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_506
 unpacked1:
-	TILESTORED(0, 0, 11, 3)
-	CMPQ integerArgs_addGroups(AX), $2
-	JLE added1
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*8), SI
+	R_507
+	R_334
 	MOVQ integerArgs_slotAt+16(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	VMOVUPS 64(DI)(R10*1), Z17
-	CMPQ R14, $16
-	JEQ row1Of16
-	CMPQ R14, $15
-	JEQ row1Of15
-	CMPQ R14, $14
-	JEQ row1Of14
-	CMPQ R14, $13
-	JEQ row1Of13
-	CMPQ R14, $12
-	JEQ row1Of12
-	CMPQ R14, $11
-	JEQ row1Of11
-	CMPQ R14, $10
-	JEQ row1Of10
-	JMP row1Of9
+	R_120
+	R_563
 row1Of16:
 	VPADDD 3008(R11), Z22, Z21
-	VPDPWSSD.BCST 60(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
+	R_335
 row1Of15:
 	VPADDD 2944(R11), Z22, Z20
-	VPDPWSSD.BCST 56(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
+	R_336
 row1Of14:
 	VPADDD 2880(R11), Z22, Z19
-	VPDPWSSD.BCST 52(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
+	R_337
 row1Of13:
 	VPADDD 2816(R11), Z22, Z18
-	VPDPWSSD.BCST 48(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
+	R_361
 row1Of12:
 	VPADDD 2752(R11), Z22, Z21
-	VPDPWSSD.BCST 44(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
+	R_339
 row1Of11:
 	VPADDD 2688(R11), Z22, Z20
-	VPDPWSSD.BCST 40(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
+	R_340
 row1Of10:
 	VPADDD 2624(R11), Z22, Z19
-	VPDPWSSD.BCST 36(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
+	R_341
 row1Of9:
 	VPADDD 2560(R11), Z22, Z18
-	VPDPWSSD.BCST 32(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
+	R_392
 	VPADDD 2496(R11), Z22, Z21
-	VPDPWSSD.BCST 28(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
+	R_342
 	VPADDD 2432(R11), Z22, Z20
-	VPDPWSSD.BCST 24(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
+	R_343
 	VPADDD 2368(R11), Z22, Z19
-	VPDPWSSD.BCST 20(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
+	R_344
 	VPADDD 2304(R11), Z22, Z18
-	VPDPWSSD.BCST 16(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
+	R_433
 	VPADDD 2240(R11), Z22, Z21
-	VPDPWSSD.BCST 12(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
+	R_345
 	VPADDD 2176(R11), Z22, Z20
-	VPDPWSSD.BCST 8(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
+	R_346
 	VPADDD 2112(R11), Z22, Z19
-	VPDPWSSD.BCST 4(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
+	R_347
 	VPADDD 2048(R11), Z22, Z18
-	VPDPWSSD.BCST 0(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_470
 added1:
-	CMPQ R12, $2
-	JLE multiplied2
-	MOVQ integerArgs_slotAt+16(AX), SI
-	TILEZERO(0)
-	TILELOADD(4, 0, 2, 1)
-	TILELOADD(6, 0, 6, 3)
-	TDPBSUD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_511
+	R_167
+	R_94
 	JLE whole2
-	TILELOADD(4, 64, 2, 1)
-	TILELOADD(6, 1024, 6, 3)
-	TDPBSUD(0, 4, 6)
+	R_291
 whole2:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied2:
-	CMPQ integerArgs_unpackNow(AX), $2
-	JLE unpacked2
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_534
 unpacked2:
-	TILESTORED(1, 1024, 11, 3)
-	CMPQ integerArgs_addGroups(AX), $3
-	JLE added2
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*8), SI
+	R_512
+	R_334
 	MOVQ integerArgs_slotAt+24(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	VMOVUPS 64(DI)(R10*1), Z17
-	CMPQ R14, $16
-	JEQ row2Of16
-	CMPQ R14, $15
-	JEQ row2Of15
-	CMPQ R14, $14
-	JEQ row2Of14
-	CMPQ R14, $13
-	JEQ row2Of13
-	CMPQ R14, $12
-	JEQ row2Of12
-	CMPQ R14, $11
-	JEQ row2Of11
-	CMPQ R14, $10
-	JEQ row2Of10
-	JMP row2Of9
+	R_120
+	R_593
 row2Of16:
 	VPADDD 4032(R11), Z22, Z21
-	VPDPWSSD.BCST 60(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
+	R_335
 row2Of15:
 	VPADDD 3968(R11), Z22, Z20
-	VPDPWSSD.BCST 56(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
+	R_336
 row2Of14:
 	VPADDD 3904(R11), Z22, Z19
-	VPDPWSSD.BCST 52(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
+	R_337
 row2Of13:
 	VPADDD 3840(R11), Z22, Z18
-	VPDPWSSD.BCST 48(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
+	R_361
 row2Of12:
 	VPADDD 3776(R11), Z22, Z21
-	VPDPWSSD.BCST 44(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
+	R_339
 row2Of11:
 	VPADDD 3712(R11), Z22, Z20
-	VPDPWSSD.BCST 40(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
+	R_340
 row2Of10:
 	VPADDD 3648(R11), Z22, Z19
-	VPDPWSSD.BCST 36(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
+	R_341
 row2Of9:
 	VPADDD 3584(R11), Z22, Z18
-	VPDPWSSD.BCST 32(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
+	R_392
 	VPADDD 3520(R11), Z22, Z21
-	VPDPWSSD.BCST 28(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
+	R_342
 	VPADDD 3456(R11), Z22, Z20
-	VPDPWSSD.BCST 24(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
+	R_343
 	VPADDD 3392(R11), Z22, Z19
-	VPDPWSSD.BCST 20(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
+	R_344
 	VPADDD 3328(R11), Z22, Z18
-	VPDPWSSD.BCST 16(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
+	R_433
 	VPADDD 3264(R11), Z22, Z21
-	VPDPWSSD.BCST 12(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
+	R_345
 	VPADDD 3200(R11), Z22, Z20
-	VPDPWSSD.BCST 8(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
+	R_346
 	VPADDD 3136(R11), Z22, Z19
-	VPDPWSSD.BCST 4(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
+	R_347
 	VPADDD 3072(R11), Z22, Z18
-	VPDPWSSD.BCST 0(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_470
 added2:
-	CMPQ R12, $3
-	JLE multiplied3
-	MOVQ integerArgs_slotAt+24(AX), SI
-	TILEZERO(1)
-	TILELOADD(5, 0, 2, 1)
-	TILELOADD(7, 0, 6, 3)
-	TDPBSUD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_519
+	R_168
+	R_121
 	JLE whole3
-	TILELOADD(5, 64, 2, 1)
-	TILELOADD(7, 1024, 6, 3)
-	TDPBSUD(1, 5, 7)
+	R_309
 whole3:
 	ADDQ integerArgs_actGroup(AX), DX
 multiplied3:
-	CMPQ integerArgs_unpackNow(AX), $3
-	JLE unpacked3
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
+	R_566
 unpacked3:
-	TILESTORED(0, 2048, 11, 3)
-	MOVQ integerArgs_rows(AX), R14
-	CMPQ integerArgs_addGroups(AX), $0
-	JEQ summed
-	MOVQ integerArgs_addOut(AX), R13
-	CMPQ R14, $16
-	JEQ storeOf16
-	CMPQ R14, $15
-	JEQ storeOf15
-	CMPQ R14, $14
-	JEQ storeOf14
-	CMPQ R14, $13
-	JEQ storeOf13
-	CMPQ R14, $12
-	JEQ storeOf12
-	CMPQ R14, $11
-	JEQ storeOf11
-	CMPQ R14, $10
-	JEQ storeOf10
-	JMP storeOf9
+	R_627
 storeOf16:
 	VMOVUPS Z15, 960(R13)
 storeOf15:
@@ -6102,59 +4821,11 @@ storeOf11:
 storeOf10:
 	VMOVUPS Z9, 576(R13)
 storeOf9:
-	VMOVUPS Z8, 512(R13)
-	VMOVUPS Z7, 448(R13)
-	VMOVUPS Z6, 384(R13)
-	VMOVUPS Z5, 320(R13)
-	VMOVUPS Z4, 256(R13)
-	VMOVUPS Z3, 192(R13)
-	VMOVUPS Z2, 128(R13)
-	VMOVUPS Z1, 64(R13)
-	VMOVUPS Z0, 0(R13)
+	R_596
 summed:
-	MOVQ R12, integerArgs_addGroups(AX)
-	TESTQ R12, R12
-	JEQ done
-	MOVQ integerArgs_panelScales(AX), R10
-	MOVQ integerArgs_stripActs(AX), R15
-	ADDQ integerArgs_actTail(AX), R15
-	MOVQ integerArgs_stripOut(AX), R13
-	MOVQ R13, integerArgs_addOut(AX)
-	CMPQ integerArgs_panelMore(AX), $0
-	JNE more
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	JMP begun
+	R_663
 more:
-	CMPQ R14, $16
-	JEQ loadOf16
-	CMPQ R14, $15
-	JEQ loadOf15
-	CMPQ R14, $14
-	JEQ loadOf14
-	CMPQ R14, $13
-	JEQ loadOf13
-	CMPQ R14, $12
-	JEQ loadOf12
-	CMPQ R14, $11
-	JEQ loadOf11
-	CMPQ R14, $10
-	JEQ loadOf10
-	JMP loadOf9
+	R_664
 loadOf16:
 	VMOVUPS 960(R13), Z15
 loadOf15:
@@ -6170,1231 +4841,434 @@ loadOf11:
 loadOf10:
 	VMOVUPS 576(R13), Z9
 loadOf9:
-	VMOVUPS 512(R13), Z8
-	VMOVUPS 448(R13), Z7
-	VMOVUPS 384(R13), Z6
-	VMOVUPS 320(R13), Z5
-	VMOVUPS 256(R13), Z4
-	VMOVUPS 192(R13), Z3
-	VMOVUPS 128(R13), Z2
-	VMOVUPS 64(R13), Z1
-	VMOVUPS 0(R13), Z0
+	R_665
 begun:
-	MOVQ integerArgs_rows(AX), R14
-	MOVQ R15, R13
-	LEAQ (R13)(R14*8), SI
+	R_334
 	MOVQ integerArgs_slotAt+0(AX), DI
-	VMOVUPS (DI)(R10*1), Z16
-	VMOVUPS 64(DI)(R10*1), Z17
-	CMPQ R14, $16
-	JEQ row3Of16
-	CMPQ R14, $15
-	JEQ row3Of15
-	CMPQ R14, $14
-	JEQ row3Of14
-	CMPQ R14, $13
-	JEQ row3Of13
-	CMPQ R14, $12
-	JEQ row3Of12
-	CMPQ R14, $11
-	JEQ row3Of11
-	CMPQ R14, $10
-	JEQ row3Of10
-	JMP row3Of9
+	R_120
+	R_698
 row3Of16:
 	VPADDD 960(R11), Z22, Z21
-	VPDPWSSD.BCST 60(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 60(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z15
+	R_335
 row3Of15:
 	VPADDD 896(R11), Z22, Z20
-	VPDPWSSD.BCST 56(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 56(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z14
+	R_336
 row3Of14:
 	VPADDD 832(R11), Z22, Z19
-	VPDPWSSD.BCST 52(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 52(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z13
+	R_337
 row3Of13:
 	VPADDD 768(R11), Z22, Z18
-	VPDPWSSD.BCST 48(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 48(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z12
+	R_361
 row3Of12:
 	VPADDD 704(R11), Z22, Z21
-	VPDPWSSD.BCST 44(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 44(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z11
+	R_339
 row3Of11:
 	VPADDD 640(R11), Z22, Z20
-	VPDPWSSD.BCST 40(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 40(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z10
+	R_340
 row3Of10:
 	VPADDD 576(R11), Z22, Z19
-	VPDPWSSD.BCST 36(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 36(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z9
+	R_341
 row3Of9:
 	VPADDD 512(R11), Z22, Z18
-	VPDPWSSD.BCST 32(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 32(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z8
+	R_392
 	VPADDD 448(R11), Z22, Z21
-	VPDPWSSD.BCST 28(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 28(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z7
+	R_342
 	VPADDD 384(R11), Z22, Z20
-	VPDPWSSD.BCST 24(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 24(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z6
+	R_343
 	VPADDD 320(R11), Z22, Z19
-	VPDPWSSD.BCST 20(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 20(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z5
+	R_344
 	VPADDD 256(R11), Z22, Z18
-	VPDPWSSD.BCST 16(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 16(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z4
+	R_433
 	VPADDD 192(R11), Z22, Z21
-	VPDPWSSD.BCST 12(SI), Z17, Z21
-	VSUBPS Z22, Z21, Z21
-	VMULPS.BCST 12(R13), Z21, Z21
-	VFMADD231PS Z16, Z21, Z3
+	R_345
 	VPADDD 128(R11), Z22, Z20
-	VPDPWSSD.BCST 8(SI), Z17, Z20
-	VSUBPS Z22, Z20, Z20
-	VMULPS.BCST 8(R13), Z20, Z20
-	VFMADD231PS Z16, Z20, Z2
+	R_346
 	VPADDD 64(R11), Z22, Z19
-	VPDPWSSD.BCST 4(SI), Z17, Z19
-	VSUBPS Z22, Z19, Z19
-	VMULPS.BCST 4(R13), Z19, Z19
-	VFMADD231PS Z16, Z19, Z1
+	R_347
 	VPADDD 0(R11), Z22, Z18
-	VPDPWSSD.BCST 0(SI), Z17, Z18
-	VSUBPS Z22, Z18, Z18
-	VMULPS.BCST 0(R13), Z18, Z18
-	VFMADD231PS Z16, Z18, Z0
-	ADDQ integerArgs_actGroup(AX), R15
+	R_470
 added3:
-	DECQ integerArgs_stripsLeft(AX)
-	JZ whole
-	MOVQ integerArgs_actStrip(AX), R11
-	ADDQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_rows(AX), R11
-	SHLQ $6, R11
-	ADDQ R11, integerArgs_stripOut(AX)
-	JMP strip
+	R_668
 whole:
-	XORL R12, R12
-	MOVQ R12, integerArgs_unpackNow(AX)
-	CMPQ integerArgs_nextGroups(AX), $0
-	JEQ run
+	R_638
 panel:
-	MOVQ integerArgs_nextActs(AX), R11
-	MOVQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_nextOut(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
-	MOVQ integerArgs_nextMore(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_scalesAt(AX), R11
-	MOVQ R11, integerArgs_panelScales(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	XORQ $128, integerArgs_scalesAt(AX)
-	MOVQ integerArgs_nextGroups(AX), R12
-	MOVQ integerArgs_slots(AX), R9
-	MOVQ integerArgs_toSide(AX), SI
-	MOVQ integerArgs_outSide(AX), DI
-	MOVQ integerArgs_nextBlock(AX), R8
-	ADDQ SI, R8
-	ADDQ DI, integerArgs_nextOut(AX)
-	DECQ integerArgs_sideLeft(AX)
-	JNZ placed
-	MOVQ integerArgs_side(AX), R11
-	MOVQ R11, integerArgs_sideLeft(AX)
-	IMULQ R11, SI
-	IMULQ R11, DI
-	SUBQ SI, R8
-	SUBQ DI, integerArgs_nextOut(AX)
-	MOVQ R12, R11
-	IMULQ integerArgs_block(AX), R11
-	ADDQ R11, R8
-	MOVQ R12, R11
-	IMULQ integerArgs_actGroup(AX), R11
-	ADDQ R11, integerArgs_nextActs(AX)
-	MOVQ $1, integerArgs_nextMore(AX)
-	MOVQ integerArgs_nextLeft(AX), R11
-	SUBQ R12, R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	JNZ found
-	DECQ integerArgs_pairsLeft(AX)
+	R_767
 	JZ found // no group
-	MOVQ integerArgs_tileBytes(AX), R8
-	ADDQ integerArgs_pairBlock(AX), R8
-	MOVQ R8, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	ADDQ R11, integerArgs_pairOut(AX)
-	MOVQ integerArgs_pairBlock(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_nextOut(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_nextActs(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_nextMore(AX)
-	MOVQ integerArgs_groups(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
+	R_675
 found:
-	MOVQ $4, R14
-	CMPQ R14, R11
-	CMOVQGT R11, R14
-	MOVQ R14, integerArgs_nextGroups(AX)
+	R_676
 placed:
-	MOVQ R8, integerArgs_nextBlock(AX)
-	XORL R11, R11
-	MOVQ integerArgs_toSide(AX), SI
-	ADDQ SI, SI
-	MOVQ SI, DI
-	NEGQ DI
-	CMPQ integerArgs_sideLeft(AX), $2
-	CMOVQLE DI, SI
-	CMPQ integerArgs_side(AX), $4
-	CMOVQNE R11, SI
-	MOVQ SI, integerArgs_askAcross(AX)
+	R_733
 strip:
-	MOVQ integerArgs_stripActs(AX), DX
-	CMPQ integerArgs_stripsLeft(AX), $1
-	JNE run
-	MOVQ integerArgs_nextGroups(AX), R11
-	MOVQ R11, integerArgs_unpackNow(AX)
-	JMP run
+	R_703
 done:
-	MOVQ integerArgs_slotTail(AX), R11
-	MOVQ R11, integerArgs_scalesAt(AX)
-	MOVQ $0, integerArgs_askAcross(AX)
+	R_704
 last:
-	MOVQ integerArgs_tiles(AX), R10
-	MOVQ R10, R12
-	ANDQ $3, R12
-	JZ end
-	SUBQ R12, R10
-	MOVQ $0, integerArgs_tiles(AX)
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
-	ADDQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_outTile(AX), R11
-	IMULQ R10, R11
-	ADDQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ $1, R10
-	JMP begin
+	R_768
 end:
-	TILERELEASE
-	VZEROUPPER
+	R_56
 	RET
 
 TEXT ·integerManyPoints(SB), NOSPLIT, $32-8
 	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
+	R_54
 	LEAQ integerUnpack8Points<>(SB), R11
-	CMPQ integerArgs_format(AX), $const_integer8
-	JEQ chosen
+	R_135
 chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVL $0x4b400000, R11
-	VPBROADCASTD R11, Z22
-	MOVQ $64, BX
-	MOVQ integerArgs_actRow(AX), CX
-	MOVQ integerArgs_actGroup(AX), R12
-	MOVQ integerArgs_weights(AX), R14
-	MOVQ R14, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_weights(AX), R14
-	MOVQ R14, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_slots(AX), R14
-	MOVQ R14, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_slots(AX), R14
-	MOVQ R14, integerArgs_unpackSlot(AX)
-	MOVQ integerArgs_groups(AX), R14
-	MOVQ R14, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_nowhere(AX), R14
-	MOVQ R14, integerArgs_addOut(AX)
-	MOVQ integerArgs_nowhere(AX), R14
-	MOVQ R14, integerArgs_addOutSecond(AX)
-	MOVQ integerArgs_tiles(AX), R14
-	SHRQ $1, R14
-	MOVQ R14, integerArgs_pairsNext(AX)
-	INCQ R14
-	MOVQ R14, integerArgs_pairsLeft(AX)
-	MOVQ integerArgs_outTile(AX), R14
-	MOVQ R14, integerArgs_outSecond(AX)
-	ADDQ R14, R14
-	MOVQ integerArgs_out(AX), SI
-	SUBQ R14, SI
-	MOVQ SI, integerArgs_pairOut(AX)
-	XORL R14, R14
-	MOVQ R14, integerArgs_groupsLeft(AX)
-	MOVQ R14, integerArgs_addMore(AX)
-	KXORW K5, K5, K5
-	MOVQ $8, integerArgs_unpackLeft(AX)
-	MOVQ integerArgs_products(AX), DI
-	LEAQ 8192(DI), R11
-	MOVQ integerArgs_nowhere(AX), R15
-	MOVQ integerArgs_acts(AX), R8
-	ADDQ integerArgs_actTail(AX), R8
-	MOVQ R8, integerArgs_addActs(AX)
-	LEAQ (R8)(R12*1), R9
-	LEAQ (R8)(R12*2), R10
-	LEAQ (R9)(R12*2), R13
-	MOVQ integerArgs_slots(AX), R14
-	ADDQ integerArgs_slotTail(AX), R14
-	MOVQ R14, integerArgs_addSlots(AX)
-	JMP panel
+	R_868
 turn:
-	TILELOADDT1(4, 0, 2, 1)
-	VMOVUPS.Z 384(R15), K5, Z10
+	R_170
 	MANY_POINTED(4480, R8, 24, Z0, Z4, Z12, Z10)
 	MANY_POINTED(5504, R9, 24, Z1, Z5, Z13, Z10)
 	MANY_POINTED(6528, R10, 24, Z2, Z6, Z14, Z10)
 	MANY_POINTED(7552, R13, 24, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 384(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 448(R15), K5, Z11
+	R_196
 	MANY_POINTED(4544, R8, 28, Z0, Z4, Z16, Z11)
 	MANY_POINTED(5568, R9, 28, Z1, Z5, Z17, Z11)
 	MANY_POINTED(6592, R10, 28, Z2, Z6, Z18, Z11)
 	MANY_POINTED(7616, R13, 28, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 448(R15)
-	TILESTORED(0, 3072, 7, 3)
-	TILEZERO(0)
-	VMOVUPS.Z 512(R15), K5, Z8
+	R_745
 	MANY_POINTED(4608, R8, 32, Z0, Z4, Z12, Z8)
 	MANY_POINTED(5632, R9, 32, Z1, Z5, Z13, Z8)
 	MANY_POINTED(6656, R10, 32, Z2, Z6, Z14, Z8)
 	MANY_POINTED(7680, R13, 32, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 512(R15)
-	TDPBSUD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_323
 	JLE first0
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSUD(0, 2, 3)
+	R_97
 first0:
 	VMOVUPS.Z 576(R15), K5, Z9
 	MANY_POINTED(4672, R8, 36, Z0, Z4, Z16, Z9)
 	MANY_POINTED(5696, R9, 36, Z1, Z5, Z17, Z9)
 	MANY_POINTED(6720, R10, 36, Z2, Z6, Z18, Z9)
 	MANY_POINTED(7744, R13, 36, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 576(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 640(R15), K5, Z10
+	R_197
 	MANY_POINTED(4736, R8, 40, Z0, Z4, Z12, Z10)
 	MANY_POINTED(5760, R9, 40, Z1, Z5, Z13, Z10)
 	MANY_POINTED(6784, R10, 40, Z2, Z6, Z14, Z10)
 	MANY_POINTED(7808, R13, 40, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 640(R15)
-	TILESTORED(1, 7168, 7, 3)
-	TILEZERO(1)
-	XORQ $8192, DI
-	VMOVUPS.Z 704(R15), K5, Z11
+	R_773
 	MANY_POINTED(4800, R8, 44, Z0, Z4, Z16, Z11)
 	MANY_POINTED(5824, R9, 44, Z1, Z5, Z17, Z11)
 	MANY_POINTED(6848, R10, 44, Z2, Z6, Z18, Z11)
 	MANY_POINTED(7872, R13, 44, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 704(R15)
-	TDPBSUD(1, 4, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_324
 	JLE second0
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSUD(1, 2, 3)
+	R_98
 second0:
 	VMOVUPS.Z 768(R15), K5, Z8
 	MANY_POINTED(4864, R8, 48, Z0, Z4, Z12, Z8)
 	MANY_POINTED(5888, R9, 48, Z1, Z5, Z13, Z8)
 	MANY_POINTED(6912, R10, 48, Z2, Z6, Z14, Z8)
 	MANY_POINTED(7936, R13, 48, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 768(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 832(R15), K5, Z9
+	R_198
 	MANY_POINTED(4928, R8, 52, Z0, Z4, Z16, Z9)
 	MANY_POINTED(5952, R9, 52, Z1, Z5, Z17, Z9)
 	MANY_POINTED(6976, R10, 52, Z2, Z6, Z18, Z9)
 	MANY_POINTED(8000, R13, 52, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 832(R15)
-	TILELOADDT1(5, 0, 2, 1)
-	VMOVUPS.Z 896(R15), K5, Z10
+	R_199
 	MANY_POINTED(4992, R8, 56, Z0, Z4, Z12, Z10)
 	MANY_POINTED(6016, R9, 56, Z1, Z5, Z13, Z10)
 	MANY_POINTED(7040, R10, 56, Z2, Z6, Z14, Z10)
 	MANY_POINTED(8064, R13, 56, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 896(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 960(R15), K5, Z11
+	R_232
 	MANY_POINTED(5056, R8, 60, Z0, Z4, Z16, Z11)
 	MANY_POINTED(6080, R9, 60, Z1, Z5, Z17, Z11)
 	MANY_POINTED(7104, R10, 60, Z2, Z6, Z18, Z11)
 	MANY_POINTED(8128, R13, 60, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 960(R15)
-	TILESTORED(0, 0, 7, 3)
-	TILEZERO(0)
-	MOVQ integerArgs_addSlots(AX), R15
-	VMOVUPS (R15), Z0
-	VMOVUPS 64(R15), Z4
-	ADDQ R14, R15
-	VMOVUPS (R15), Z1
-	VMOVUPS 64(R15), Z5
-	ADDQ R14, R15
-	VMOVUPS (R15), Z2
-	VMOVUPS 64(R15), Z6
-	ADDQ R14, R15
-	VMOVUPS (R15), Z3
-	VMOVUPS 64(R15), Z7
-	ADDQ R14, R15
-	MOVQ integerArgs_addOut(AX), R15
-	MOVQ integerArgs_addActs(AX), R8
-	LEAQ (R8)(R12*1), R9
-	LEAQ (R8)(R12*2), R10
-	LEAQ (R9)(R12*2), R13
-	KMOVW integerArgs_addMore(AX), K5
-	XORQ $8192, R11
-	VMOVUPS.Z 0(R15), K5, Z8
+	R_747
+	R_431
+	R_774
 	MANY_POINTED(0, R8, 0, Z0, Z4, Z12, Z8)
 	MANY_POINTED(1024, R9, 0, Z1, Z5, Z13, Z8)
 	MANY_POINTED(2048, R10, 0, Z2, Z6, Z14, Z8)
 	MANY_POINTED(3072, R13, 0, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 0(R15)
-	TDPBSUD(0, 5, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_360
 	JLE first1
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSUD(0, 2, 3)
+	R_97
 first1:
 	VMOVUPS.Z 64(R15), K5, Z9
 	MANY_POINTED(64, R8, 4, Z0, Z4, Z16, Z9)
 	MANY_POINTED(1088, R9, 4, Z1, Z5, Z17, Z9)
 	MANY_POINTED(2112, R10, 4, Z2, Z6, Z18, Z9)
 	MANY_POINTED(3136, R13, 4, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 64(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 128(R15), K5, Z10
+	R_234
 	MANY_POINTED(128, R8, 8, Z0, Z4, Z12, Z10)
 	MANY_POINTED(1152, R9, 8, Z1, Z5, Z13, Z10)
 	MANY_POINTED(2176, R10, 8, Z2, Z6, Z14, Z10)
 	MANY_POINTED(3200, R13, 8, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 128(R15)
-	TILESTORED(1, 4096, 7, 3)
-	TILEZERO(1)
-	VMOVUPS.Z 192(R15), K5, Z11
+	R_749
 	MANY_POINTED(192, R8, 12, Z0, Z4, Z16, Z11)
 	MANY_POINTED(1216, R9, 12, Z1, Z5, Z17, Z11)
 	MANY_POINTED(2240, R10, 12, Z2, Z6, Z18, Z11)
 	MANY_POINTED(3264, R13, 12, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 192(R15)
-	TDPBSUD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_330
 	JLE second1
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSUD(1, 2, 3)
+	R_98
 second1:
 	VMOVUPS.Z 256(R15), K5, Z8
 	MANY_POINTED(256, R8, 16, Z0, Z4, Z12, Z8)
 	MANY_POINTED(1280, R9, 16, Z1, Z5, Z13, Z8)
 	MANY_POINTED(2304, R10, 16, Z2, Z6, Z14, Z8)
 	MANY_POINTED(3328, R13, 16, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 256(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 320(R15), K5, Z9
+	R_235
 	MANY_POINTED(320, R8, 20, Z0, Z4, Z16, Z9)
 	MANY_POINTED(1344, R9, 20, Z1, Z5, Z17, Z9)
 	MANY_POINTED(2368, R10, 20, Z2, Z6, Z18, Z9)
 	MANY_POINTED(3392, R13, 20, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 320(R15)
-	TILELOADDT1(4, 0, 2, 1)
-	VMOVUPS.Z 384(R15), K5, Z10
+	R_750
 	MANY_POINTED(384, R8, 24, Z0, Z4, Z12, Z10)
 	MANY_POINTED(1408, R9, 24, Z1, Z5, Z13, Z10)
 	MANY_POINTED(2432, R10, 24, Z2, Z6, Z14, Z10)
 	MANY_POINTED(3456, R13, 24, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 384(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 448(R15), K5, Z11
+	R_196
 	MANY_POINTED(448, R8, 28, Z0, Z4, Z16, Z11)
 	MANY_POINTED(1472, R9, 28, Z1, Z5, Z17, Z11)
 	MANY_POINTED(2496, R10, 28, Z2, Z6, Z18, Z11)
 	MANY_POINTED(3520, R13, 28, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 448(R15)
-	TILESTORED(0, 1024, 7, 3)
-	TILEZERO(0)
-	VMOVUPS.Z 512(R15), K5, Z8
+	R_775
 	MANY_POINTED(512, R8, 32, Z0, Z4, Z12, Z8)
 	MANY_POINTED(1536, R9, 32, Z1, Z5, Z13, Z8)
 	MANY_POINTED(2560, R10, 32, Z2, Z6, Z14, Z8)
 	MANY_POINTED(3584, R13, 32, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 512(R15)
-	TDPBSUD(0, 4, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_323
 	JLE first2
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSUD(0, 2, 3)
+	R_97
 first2:
 	VMOVUPS.Z 576(R15), K5, Z9
 	MANY_POINTED(576, R8, 36, Z0, Z4, Z16, Z9)
 	MANY_POINTED(1600, R9, 36, Z1, Z5, Z17, Z9)
 	MANY_POINTED(2624, R10, 36, Z2, Z6, Z18, Z9)
 	MANY_POINTED(3648, R13, 36, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 576(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 640(R15), K5, Z10
+	R_197
 	MANY_POINTED(640, R8, 40, Z0, Z4, Z12, Z10)
 	MANY_POINTED(1664, R9, 40, Z1, Z5, Z13, Z10)
 	MANY_POINTED(2688, R10, 40, Z2, Z6, Z14, Z10)
 	MANY_POINTED(3712, R13, 40, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 640(R15)
-	TILESTORED(1, 5120, 7, 3)
-	TILEZERO(1)
-	VMOVUPS.Z 704(R15), K5, Z11
+	R_776
 	MANY_POINTED(704, R8, 44, Z0, Z4, Z16, Z11)
 	MANY_POINTED(1728, R9, 44, Z1, Z5, Z17, Z11)
 	MANY_POINTED(2752, R10, 44, Z2, Z6, Z18, Z11)
 	MANY_POINTED(3776, R13, 44, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 704(R15)
-	TDPBSUD(1, 4, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_324
 	JLE second2
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSUD(1, 2, 3)
+	R_98
 second2:
 	VMOVUPS.Z 768(R15), K5, Z8
 	MANY_POINTED(768, R8, 48, Z0, Z4, Z12, Z8)
 	MANY_POINTED(1792, R9, 48, Z1, Z5, Z13, Z8)
 	MANY_POINTED(2816, R10, 48, Z2, Z6, Z14, Z8)
 	MANY_POINTED(3840, R13, 48, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 768(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 832(R15), K5, Z9
+	R_198
 	MANY_POINTED(832, R8, 52, Z0, Z4, Z16, Z9)
 	MANY_POINTED(1856, R9, 52, Z1, Z5, Z17, Z9)
 	MANY_POINTED(2880, R10, 52, Z2, Z6, Z18, Z9)
 	MANY_POINTED(3904, R13, 52, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 832(R15)
-	TILELOADDT1(5, 0, 2, 1)
-	VMOVUPS.Z 896(R15), K5, Z10
+	R_199
 	MANY_POINTED(896, R8, 56, Z0, Z4, Z12, Z10)
 	MANY_POINTED(1920, R9, 56, Z1, Z5, Z13, Z10)
 	MANY_POINTED(2944, R10, 56, Z2, Z6, Z14, Z10)
 	MANY_POINTED(3968, R13, 56, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 896(R15)
-	TILELOADD(6, (0+0*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 960(R15), K5, Z11
+	R_232
 	MANY_POINTED(960, R8, 60, Z0, Z4, Z16, Z11)
 	MANY_POINTED(1984, R9, 60, Z1, Z5, Z17, Z11)
 	MANY_POINTED(3008, R10, 60, Z2, Z6, Z18, Z11)
 	MANY_POINTED(4032, R13, 60, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 960(R15)
-	TILESTORED(0, 2048, 7, 3)
-	TILEZERO(0)
-	MOVQ integerArgs_addSlots(AX), R15
-	ADDQ $const_manySlotBytes, R15
-	VMOVUPS (R15), Z0
-	VMOVUPS 64(R15), Z4
-	ADDQ R14, R15
-	VMOVUPS (R15), Z1
-	VMOVUPS 64(R15), Z5
-	ADDQ R14, R15
-	VMOVUPS (R15), Z2
-	VMOVUPS 64(R15), Z6
-	ADDQ R14, R15
-	VMOVUPS (R15), Z3
-	VMOVUPS 64(R15), Z7
-	ADDQ R14, R15
-	MOVQ integerArgs_addOutSecond(AX), R15
-	VMOVUPS.Z 0(R15), K5, Z8
+	R_802
+	R_431
+	R_755
 	MANY_POINTED(4096, R8, 0, Z0, Z4, Z12, Z8)
 	MANY_POINTED(5120, R9, 0, Z1, Z5, Z13, Z8)
 	MANY_POINTED(6144, R10, 0, Z2, Z6, Z14, Z8)
 	MANY_POINTED(7168, R13, 0, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 0(R15)
-	TDPBSUD(0, 5, 6)
-	CMPQ integerArgs_steps(AX), $4
+	R_360
 	JLE first3
-	TILELOADDT1(2, 64, 2, 1)
-	TILELOADD(3, (1024+0*const_manySlotBytes), 6, 3)
-	TDPBSUD(0, 2, 3)
+	R_97
 first3:
 	VMOVUPS.Z 64(R15), K5, Z9
 	MANY_POINTED(4160, R8, 4, Z0, Z4, Z16, Z9)
 	MANY_POINTED(5184, R9, 4, Z1, Z5, Z17, Z9)
 	MANY_POINTED(6208, R10, 4, Z2, Z6, Z18, Z9)
 	MANY_POINTED(7232, R13, 4, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 64(R15)
-	TILELOADD(7, (0+1*const_manySlotBytes), 6, 3)
-	VMOVUPS.Z 128(R15), K5, Z10
+	R_234
 	MANY_POINTED(4224, R8, 8, Z0, Z4, Z12, Z10)
 	MANY_POINTED(5248, R9, 8, Z1, Z5, Z13, Z10)
 	MANY_POINTED(6272, R10, 8, Z2, Z6, Z14, Z10)
 	MANY_POINTED(7296, R13, 8, Z3, Z7, Z15, Z10)
-	VMOVUPS Z10, 128(R15)
-	TILESTORED(1, 6144, 7, 3)
-	TILEZERO(1)
-	VMOVUPS.Z 192(R15), K5, Z11
+	R_778
 	MANY_POINTED(4288, R8, 12, Z0, Z4, Z16, Z11)
 	MANY_POINTED(5312, R9, 12, Z1, Z5, Z17, Z11)
 	MANY_POINTED(6336, R10, 12, Z2, Z6, Z18, Z11)
 	MANY_POINTED(7360, R13, 12, Z3, Z7, Z19, Z11)
-	VMOVUPS Z11, 192(R15)
-	TDPBSUD(1, 5, 7)
-	CMPQ integerArgs_steps(AX), $4
+	R_330
 	JLE second3
-	TILELOADD(3, (1024+1*const_manySlotBytes), 6, 3)
-	TDPBSUD(1, 2, 3)
+	R_98
 second3:
 	VMOVUPS.Z 256(R15), K5, Z8
 	MANY_POINTED(4352, R8, 16, Z0, Z4, Z12, Z8)
 	MANY_POINTED(5376, R9, 16, Z1, Z5, Z13, Z8)
 	MANY_POINTED(6400, R10, 16, Z2, Z6, Z14, Z8)
 	MANY_POINTED(7424, R13, 16, Z3, Z7, Z15, Z8)
-	VMOVUPS Z8, 256(R15)
-	ADDQ R12, DX
-	ADDQ R14, SI
-	VMOVUPS.Z 320(R15), K5, Z9
+	R_235
 	MANY_POINTED(4416, R8, 20, Z0, Z4, Z16, Z9)
 	MANY_POINTED(5440, R9, 20, Z1, Z5, Z17, Z9)
 	MANY_POINTED(6464, R10, 20, Z2, Z6, Z18, Z9)
 	MANY_POINTED(7488, R13, 20, Z3, Z7, Z19, Z9)
-	VMOVUPS Z9, 320(R15)
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ DX, SI
-	ADDQ integerArgs_actTail(AX), SI
-	MOVQ SI, integerArgs_addActs(AX)
-	MOVQ integerArgs_panelSlots(AX), SI
-	ADDQ integerArgs_slotTail(AX), SI
-	MOVQ SI, integerArgs_addSlots(AX)
-	MOVQ integerArgs_stripOut(AX), SI
-	MOVQ SI, integerArgs_addOut(AX)
-	ADDQ $1024, integerArgs_stripOut(AX)
-	ADDQ integerArgs_outSecond(AX), SI
-	MOVQ SI, integerArgs_addOutSecond(AX)
-	MOVQ integerArgs_panelMore(AX), SI
-	NEGQ SI
-	MOVQ SI, integerArgs_addMore(AX)
-	ADDQ integerArgs_actStrip(AX), DX
-	MOVQ DX, integerArgs_stripActs(AX)
-	DECQ integerArgs_stripsLeft(AX)
-	JZ panel
-	MOVQ integerArgs_pace(AX), DX
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ someUnpacked
-	MOVQ R8, 0(SP)
-	MOVQ R9, 8(SP)
-	MOVQ R13, 16(SP)
-	MOVQ DI, 24(SP)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_unpackSlot(AX), R9
+	R_869
 someUnpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	MOVQ integerArgs_tileBytes(AX), R13
-	TESTQ $1, integerArgs_unpackLeft(AX)
-	JNZ someSecond
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ R13, R8
-	ADDQ $const_manySlotBytes, R9
-	JMP someFirst
+	R_806
 someSecond:
-	SUBQ R13, R8
-	SUBQ $const_manySlotBytes, R9
+	R_184
 someFirst:
-	DECQ integerArgs_unpackLeft(AX)
-	JZ someDone
-	DECQ DX
-	JNZ someUnpack
+	R_807
 someDone:
-	MOVQ R8, integerArgs_nextBlock(AX)
-	MOVQ R9, integerArgs_unpackSlot(AX)
-	MOVQ 0(SP), R8
-	MOVQ 8(SP), R9
-	MOVQ 16(SP), R13
-	MOVQ 24(SP), DI
+	R_237
 someUnpacked:
 go:
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_panelSlots(AX), SI
-	MOVQ integerArgs_slot(AX), R14
-	JMP turn
+	R_808
 panel:
-	MOVQ $8, DX
-	CMPQ integerArgs_unpackLeft(AX), $0
-	JEQ restUnpacked
-	MOVQ R8, 0(SP)
-	MOVQ R9, 8(SP)
-	MOVQ R13, 16(SP)
-	MOVQ DI, 24(SP)
-	MOVQ integerArgs_nextBlock(AX), R8
-	MOVQ integerArgs_unpackSlot(AX), R9
+	R_838
 restUnpack:
-	MOVQ integerArgs_unpack(AX), R13
-	CALL R13
-	MOVQ integerArgs_tileBytes(AX), R13
-	TESTQ $1, integerArgs_unpackLeft(AX)
-	JNZ restSecond
-	SUBQ integerArgs_block(AX), R8
-	SUBQ integerArgs_slot(AX), R9
-	ADDQ R13, R8
-	ADDQ $const_manySlotBytes, R9
-	JMP restFirst
+	R_839
 restSecond:
-	SUBQ R13, R8
-	SUBQ $const_manySlotBytes, R9
+	R_184
 restFirst:
-	DECQ integerArgs_unpackLeft(AX)
-	JZ restDone
-	DECQ DX
-	JNZ restUnpack
+	R_840
 restDone:
-	MOVQ R8, integerArgs_nextBlock(AX)
-	MOVQ R9, integerArgs_unpackSlot(AX)
-	MOVQ 0(SP), R8
-	MOVQ 8(SP), R9
-	MOVQ 16(SP), R13
-	MOVQ 24(SP), DI
+	R_237
 restUnpacked:
-	MOVQ integerArgs_strips(AX), R14
-	MOVQ R14, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_nextSlots(AX), R14
-	MOVQ R14, integerArgs_panelSlots(AX)
-	MOVQ $1, integerArgs_panelMore(AX)
-	LEAQ (R12*4), DX
-	ADDQ integerArgs_panelActs(AX), DX
-	CMPQ integerArgs_groupsLeft(AX), $0
-	JNE inside
-	MOVQ integerArgs_nowhere(AX), R14
-	DECQ integerArgs_pairsLeft(AX)
-	JZ last
-	JLT end
-	MOVQ integerArgs_groups(AX), R14
-	MOVQ R14, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_more(AX), R14
-	MOVQ R14, integerArgs_panelMore(AX)
-	MOVQ integerArgs_outTile(AX), R14
-	LEAQ (R14)(R14*1), R14
-	ADDQ integerArgs_pairOut(AX), R14
-	MOVQ R14, integerArgs_pairOut(AX)
-	MOVQ integerArgs_acts(AX), DX
+	R_902
 inside:
-	MOVQ DX, integerArgs_panelActs(AX)
-	MOVQ DX, integerArgs_stripActs(AX)
-	MOVQ integerArgs_pairOut(AX), R14
-	MOVQ R14, integerArgs_stripOut(AX)
-	SUBQ $4, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_slots(AX), R14
-	LEAQ (2*const_manySlotBytes)(R14)(R14*1), R14
-	SUBQ integerArgs_panelSlots(AX), R14
-	MOVQ R14, integerArgs_nextSlots(AX)
-	MOVQ R14, integerArgs_unpackSlot(AX)
-	MOVQ $8, integerArgs_unpackLeft(AX)
-	SUBQ $4, integerArgs_nextLeft(AX)
-	JNZ go
-	MOVQ integerArgs_tileBytes(AX), R14
-	LEAQ (R14)(R14*1), R14
-	ADDQ integerArgs_pairBlock(AX), R14
-	MOVQ R14, integerArgs_pairBlock(AX)
-	MOVQ R14, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_groups(AX), R14
-	MOVQ R14, integerArgs_nextLeft(AX)
-	DECQ integerArgs_pairsNext(AX)
-	JNZ go
-	MOVQ $0, integerArgs_unpackLeft(AX)
-	JMP go
+	R_933
 last:
-	MOVQ R14, integerArgs_stripOut(AX)
-	MOVQ $0, integerArgs_outSecond(AX)
-	MOVQ $2, integerArgs_stripsLeft(AX)
-	MOVQ integerArgs_acts(AX), R14
-	MOVQ R14, integerArgs_stripActs(AX)
-	JMP go
+	R_875
 end:
-	TILERELEASE
-	VZEROUPPER
+	R_56
 	RET
 
 TEXT ·integerSuper(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
+	R_54
 	LEAQ integerPlanes3<>(SB), R11
 	LEAQ integerFactors3KAVX512<>(SB), R12
-	CMPQ integerArgs_format(AX), $const_integer3
-	JEQ chosen
+	R_246
 	LEAQ integerPlanes6<>(SB), R11
 	LEAQ integerFactors6KAVX512<>(SB), R12
-	CMPQ integerArgs_format(AX), $const_integer6
-	JEQ chosen
+	R_354
 	LEAQ integerPlanesLevels<>(SB), R11
 	LEAQ integerFactorsXSAVX512<>(SB), R12
-	CMPQ integerArgs_format(AX), $const_integerLevels
-	JEQ chosen
+	R_834
 	LEAQ integerPlanesGrid<>(SB), R11
 	LEAQ integerFactorsGridAVX512<>(SB), R12
 	CMPQ integerArgs_format(AX), $const_integerGrid
 	JEQ chosen
 chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVQ R12, integerArgs_factors(AX)
+	R_852
 	MOVQ $0x5555555555555555, R8
 	KMOVQ R8, K3
 	KNOTQ K3, K4
 	VBROADCASTI32X4 superShifted<>(SB), Z18
 	VBROADCASTI32X4 superHigh<>(SB), Z19
 	VBROADCASTI32X4 superLow<>(SB), Z20
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_slots(AX), R11
-	MOVQ R11, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_scaled(AX), R11
-	MOVQ R11, integerArgs_nextFactors(AX)
-	MOVQ integerArgs_scaled(AX), R11
-	MOVQ R11, integerArgs_panelFactors(AX)
-	MOVQ integerArgs_supers(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_supers(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_panelActs(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	XORL R11, R11
-	MOVQ R11, integerArgs_queueAt(AX)
-	MOVQ R11, integerArgs_panelHalf(AX)
-	MOVQ integerArgs_tiles(AX), R12
-	MOVQ R12, R11
-	SHRQ $1, R11
-	MOVQ integerArgs_tileBytes(AX), R13
-	IMULQ R11, R13
-	MOVQ R13, integerArgs_second(AX)
-	MOVQ integerArgs_outTile(AX), R13
-	IMULQ R11, R13
-	MOVQ R13, integerArgs_outSecond(AX)
-	IMULQ integerArgs_supers(AX), R12
-	MOVQ R12, integerArgs_supersNext(AX)
-	MOVQ integerArgs_strips(AX), R11
-	INCQ R11
-	SHRQ $1, R11
-	IMULQ R11, R12
-	MOVQ R12, integerArgs_turnsLeft(AX)
-	MOVQ $2, integerArgs_lag(AX)
-	MOVQ $64, BX
-	MOVQ integerArgs_rows(AX), CX
-	SHLQ $6, CX
-	CALL integerUnpackSuper<>(SB)
-	CMPQ integerArgs_second(AX), $0
-	JEQ turn
-	CALL integerUnpackSuper<>(SB)
+	R_1009
 turn:
-	MOVQ integerArgs_products(AX), R11
-	XORQ $64, R11
-	MOVQ R11, integerArgs_products(AX)
-	MOVQ $4, integerArgs_stepsLeft(AX)
-	XORL R14, R14
-	MOVQ R14, integerArgs_multiplyLeft(AX)
-	MOVQ integerArgs_queueAt(AX), R9
-	LEAQ integerArgs_queue(AX), R8
-	CMPQ integerArgs_turnsLeft(AX), $0
-	JLE drained
-	MOVQ $4, integerArgs_multiplyLeft(AX)
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_panelHalf(AX), R10
-	ADDQ R8, R9
-	MOVQ DX, R12
-	ADDQ integerArgs_actTail(AX), R12
-	MOVQ R12, (R9)
-	XORL R12, R12
-	TESTQ R10, R10
-	CMOVQNE integerArgs_outSecond(AX), R12
-	ADDQ integerArgs_stripOut(AX), R12
-	MOVQ R12, 8(R9)
-	MOVQ integerArgs_stripsLeft(AX), R12
-	DECQ R12
-	MOVQ R12, 16(R9)
-	CMOVQNE integerArgs_actStrip(AX), R12
-	MOVQ R12, integerArgs_actSecond(AX)
-	MOVQ R10, R12
-	SHRQ $3, R12
-	ADDQ integerArgs_panelFactors(AX), R12
-	MOVQ R12, 24(R9)
-	MOVQ integerArgs_panelMore(AX), R12
-	NEGQ R12
-	MOVQ R12, 32(R9)
-	SUBQ R8, R9
-	ADDQ integerArgs_slots(AX), R10
+	R_1010
 drained:
-	MOVQ integerArgs_products(AX), R11
-	CMPQ integerArgs_lag(AX), $0
-	JNE step
-	XORQ $128, R9
-	ADDQ R8, R9
-	MOVQ (R9), R13
-	MOVQ 8(R9), R15
-	MOVQ 16(R9), R12
-	MOVQ R12, integerArgs_addSecond(AX)
-	KMOVW 32(R9), K5
-	MOVQ 24(R9), R9
-	MOVQ integerArgs_rows(AX), R14
-	VMOVUPS (R9), Z0
-	CMPQ integerArgs_turnsLeft(AX), $0
-	JLE step
-	CMPQ R14, $16
-	JNE step
-	CMPQ integerArgs_actSecond(AX), $0
-	JEQ step
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ step
-	MOVQ integerArgs_actStrip(AX), R8
-	LEAQ (DX)(R8*1), R12
-	ADDQ R13, R8
-	MOVQ R11, R9
-	XORQ $64, R9
-	TILELOADD(4, 0, 2, 3)
-	TILELOADD(6, 0, 10, 3)
-	TILELOADD(7, 4096, 10, 3)
-	TILELOADD(5, 0, 12, 3)
-	SHLQ $1, BX
-	TILESTORED(0, 0, 9, 3)
-	TILEZERO(0)
-	TDPBSUD(0, 4, 6)
-	VMOVDQU32 2048(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 0(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 0(R15), K5, Z14
-	VFMADD231PS.BCST 0(R13), Z12, Z14
-	VMOVUPS Z14, 0(R15)
-	VMOVDQU32 6144(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4096(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 0+1024(R15), K5, Z14
-	VFMADD231PS.BCST 0(R8), Z12, Z14
-	VMOVUPS Z14, 0+1024(R15)
+	R_985
+	R_1011
+	R_349
+	R_967
+	R_987
+	R_988
+	R_209
 	TILESTORED(1, 2048, 9, 3)
 	TILEZERO(1)
 	TDPBSSD(1, 4, 7)
-	VMOVDQU32 2176(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 128(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 64(R15), K5, Z14
-	VFMADD231PS.BCST 4(R13), Z12, Z14
-	VMOVUPS Z14, 64(R15)
-	VMOVDQU32 6272(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4224(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 64+1024(R15), K5, Z14
-	VFMADD231PS.BCST 4(R8), Z12, Z14
-	VMOVUPS Z14, 64+1024(R15)
-	TILESTORED(2, 4096, 9, 3)
-	TILEZERO(2)
-	TDPBSUD(2, 5, 6)
-	VMOVDQU32 2304(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 256(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 128(R15), K5, Z14
-	VFMADD231PS.BCST 8(R13), Z12, Z14
-	VMOVUPS Z14, 128(R15)
-	VMOVDQU32 6400(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4352(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 128+1024(R15), K5, Z14
-	VFMADD231PS.BCST 8(R8), Z12, Z14
-	VMOVUPS Z14, 128+1024(R15)
+	R_1040
+	R_1041
+	R_210
+	R_971
+	R_1095
+	R_1096
+	R_238
 	TILESTORED(3, 6144, 9, 3)
 	TILEZERO(3)
 	TDPBSSD(3, 5, 7)
-	VMOVDQU32 2432(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 384(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 192(R15), K5, Z14
-	VFMADD231PS.BCST 12(R13), Z12, Z14
-	VMOVUPS Z14, 192(R15)
-	VMOVDQU32 6528(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4480(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 192+1024(R15), K5, Z14
-	VFMADD231PS.BCST 12(R8), Z12, Z14
-	VMOVUPS Z14, 192+1024(R15)
+	R_1117
+	R_1118
+	R_239
 	SHRQ $1, BX
-	ADDQ $512, R11
-	ADDQ $16, R13
-	ADDQ $16, R8
-	ADDQ $256, R15
-	ADDQ $1024, DX
-	ADDQ $1024, R12
-	ADDQ $1024, R10
+	R_265
 fullNext:
-	DECQ integerArgs_stepsLeft(AX)
-	JZ end
-	MOVQ integerArgs_fetchAt(AX), SI
-	CMPQ SI, integerArgs_fetchEnd(AX)
-	JCC fullFetched
-	MOVQ integerArgs_second(AX), DI
-	MOVQ integerArgs_fetchLines(AX), R9
+	R_1015
 fullFetch:
-	PREFETCHT1 (SI)
-	PREFETCHT1 (SI)(DI*1)
-	ADDQ $64, SI
-	DECQ R9
-	JNZ fullFetch
-	MOVQ SI, integerArgs_fetchAt(AX)
+	R_992
 fullFetched:
-	TILELOADD(4, 0, 2, 3)
-	TILELOADD(6, 0, 10, 3)
-	TILELOADD(7, 4096, 10, 3)
-	TILELOADD(5, 0, 12, 3)
+	R_349
 	TDPBSUD(0, 4, 6)
-	VMOVDQU32 2048(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 0(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 0(R15), K5, Z14
-	VFMADD231PS.BCST 0(R13), Z12, Z14
-	VMOVUPS Z14, 0(R15)
-	VMOVDQU32 6144(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4096(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 0+1024(R15), K5, Z14
-	VFMADD231PS.BCST 0(R8), Z12, Z14
-	VMOVUPS Z14, 0+1024(R15)
+	R_987
+	R_988
+	R_209
 	TDPBSSD(1, 4, 7)
-	VMOVDQU32 2176(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 128(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 64(R15), K5, Z14
-	VFMADD231PS.BCST 4(R13), Z12, Z14
-	VMOVUPS Z14, 64(R15)
-	VMOVDQU32 6272(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4224(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 64+1024(R15), K5, Z14
-	VFMADD231PS.BCST 4(R8), Z12, Z14
-	VMOVUPS Z14, 64+1024(R15)
+	R_1040
+	R_1041
+	R_210
 	TDPBSUD(2, 5, 6)
-	VMOVDQU32 2304(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 256(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 128(R15), K5, Z14
-	VFMADD231PS.BCST 8(R13), Z12, Z14
-	VMOVUPS Z14, 128(R15)
-	VMOVDQU32 6400(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4352(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 128+1024(R15), K5, Z14
-	VFMADD231PS.BCST 8(R8), Z12, Z14
-	VMOVUPS Z14, 128+1024(R15)
+	R_1095
+	R_1096
+	R_238
 	TDPBSSD(3, 5, 7)
-	VMOVDQU32 2432(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 384(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 192(R15), K5, Z14
-	VFMADD231PS.BCST 12(R13), Z12, Z14
-	VMOVUPS Z14, 192(R15)
-	VMOVDQU32 6528(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4480(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 192+1024(R15), K5, Z14
-	VFMADD231PS.BCST 12(R8), Z12, Z14
-	VMOVUPS Z14, 192+1024(R15)
-	ADDQ $512, R11
-	ADDQ $16, R13
-	ADDQ $16, R8
-	ADDQ $256, R15
-	ADDQ $1024, DX
-	ADDQ $1024, R12
-	ADDQ $1024, R10
+	R_1117
+	R_1118
+	R_239
+	R_265
 	JMP fullNext
 step:
-	MOVQ R13, R8
-	ADDQ integerArgs_actStrip(AX), R8
-	CMPQ integerArgs_multiplyLeft(AX), $0
-	JEQ loaded
-	TILELOADD(4, 0, 2, 3)
-	TILELOADD(6, 0, 10, 3)
-	TILELOADD(7, 4096, 10, 3)
-	MOVQ integerArgs_actSecond(AX), DI
-	ADDQ DX, DI
-	TILELOADD(5, 0, 7, 3)
+	R_994
+	R_190
+	R_995
 loaded:
-	MOVQ integerArgs_rows(AX), DI
-	SHLQ $6, DI
-	CMPQ integerArgs_stepsLeft(AX), $4
-	JNE kept0
-	XORQ $64, R11
-	SHLQ $1, BX
-	TILESTORED(0, 0, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
-	TILEZERO(0)
+	R_1044
 kept0:
-	CMPQ integerArgs_multiplyLeft(AX), $0
-	JEQ multiplied0
-	TDPBSUD(0, 4, 6)
+	R_1017
 multiplied0:
-	CMPQ R14, $0
-	JLE added0
-	VMOVDQU32 2048(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 0(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 0(R15), K5, Z14
-	VFMADD231PS.BCST 0(R13), Z12, Z14
-	VMOVUPS Z14, 0(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added0
-	VMOVDQU32 6144(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4096(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 0(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 0(R8), Z12, Z14
-	VMOVUPS Z14, 0(R15)(DI*1)
+	R_999
+	R_987
+	R_1000
+	R_988
+	R_1018
 added0:
 	CMPQ integerArgs_stepsLeft(AX), $4
 	JNE kept1
-	XORQ $64, R11
-	SHLQ $1, BX
+	R_51
 	TILESTORED(1, 2048, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
+	R_79
 	TILEZERO(1)
 kept1:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied1
 	TDPBSSD(1, 4, 7)
 multiplied1:
-	CMPQ R14, $1
-	JLE added1
-	VMOVDQU32 2176(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 128(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 64(R15), K5, Z14
-	VFMADD231PS.BCST 4(R13), Z12, Z14
-	VMOVUPS Z14, 64(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added1
-	VMOVDQU32 6272(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4224(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 64(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 4(R8), Z12, Z14
-	VMOVUPS Z14, 64(R15)(DI*1)
+	R_1002
+	R_1040
+	R_1019
+	R_1041
+	R_1020
 added1:
-	CMPQ integerArgs_stepsLeft(AX), $4
-	JNE kept2
-	XORQ $64, R11
-	SHLQ $1, BX
-	TILESTORED(2, 4096, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
-	TILEZERO(2)
+	R_1045
 kept2:
-	CMPQ integerArgs_multiplyLeft(AX), $0
-	JEQ multiplied2
-	CMPQ integerArgs_actSecond(AX), $0
-	JEQ multiplied2
-	TDPBSUD(2, 5, 6)
+	R_1046
 multiplied2:
-	CMPQ R14, $2
-	JLE added2
-	VMOVDQU32 2304(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 256(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 128(R15), K5, Z14
-	VFMADD231PS.BCST 8(R13), Z12, Z14
-	VMOVUPS Z14, 128(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added2
-	VMOVDQU32 6400(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4352(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 128(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 8(R8), Z12, Z14
-	VMOVUPS Z14, 128(R15)(DI*1)
+	R_1007
+	R_1095
+	R_1047
+	R_1096
+	R_1025
 added2:
 	CMPQ integerArgs_stepsLeft(AX), $4
 	JNE kept3
-	XORQ $64, R11
-	SHLQ $1, BX
+	R_51
 	TILESTORED(3, 6144, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
+	R_79
 	TILEZERO(3)
 kept3:
 	CMPQ integerArgs_multiplyLeft(AX), $0
@@ -7403,537 +5277,136 @@ kept3:
 	JEQ multiplied3
 	TDPBSSD(3, 5, 7)
 multiplied3:
-	CMPQ R14, $3
-	JLE added3
-	VMOVDQU32 2432(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 384(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 192(R15), K5, Z14
-	VFMADD231PS.BCST 12(R13), Z12, Z14
-	VMOVUPS Z14, 192(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added3
-	VMOVDQU32 6528(R11), Z12
-	VPSHUFB Z18, Z12, Z12
-	VPADDD 4480(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVUPS.Z 192(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 12(R8), Z12, Z14
-	VMOVUPS Z14, 192(R15)(DI*1)
+	R_1026
+	R_1117
+	R_1074
+	R_1118
+	R_1048
 added3:
-	SUBQ $4, R14
-	ADDQ $512, R11
-	ADDQ $16, R13
-	ADDQ $256, R15
-	ADDQ CX, DX
-	ADDQ $1024, R10
-	CMPQ integerArgs_multiplyLeft(AX), $1
-	ADCQ $-1, integerArgs_multiplyLeft(AX)
-	MOVQ integerArgs_fetchAt(AX), SI
-	CMPQ SI, integerArgs_fetchEnd(AX)
-	JCC someFetched
-	MOVQ integerArgs_second(AX), DI
-	MOVQ integerArgs_fetchLines(AX), R9
+	R_1049
+	R_1075
 someFetch:
-	PREFETCHT1 (SI)
-	PREFETCHT1 (SI)(DI*1)
-	ADDQ $64, SI
-	DECQ R9
-	JNZ someFetch
-	MOVQ SI, integerArgs_fetchAt(AX)
+	R_1052
 someFetched:
-	DECQ integerArgs_stepsLeft(AX)
-	JNZ step
+	R_1033
 end:
-	MOVQ integerArgs_queueAt(AX), R9
-	ADDQ $64, R9
-	ANDQ $255, R9
-	MOVQ R9, integerArgs_queueAt(AX)
-	CMPQ integerArgs_lag(AX), $1
-	ADCQ $-1, integerArgs_lag(AX)
-	CMPQ integerArgs_turnsLeft(AX), $0
-	JLE next
-	CMPQ integerArgs_second(AX), $0
-	JEQ whole
-	XORQ $8192, integerArgs_panelHalf(AX)
-	JZ whole
-	CMPQ integerArgs_stripsLeft(AX), $2
-	JGT next
-	CMPQ integerArgs_supersNext(AX), $0
-	JEQ first
-	CALL integerUnpackSuper<>(SB)
+	R_1112
 first:
 	JMP next
 whole:
-	MOVQ integerArgs_rows(AX), R8
-	SHLQ $7, R8
-	ADDQ R8, integerArgs_stripOut(AX)
-	MOVQ integerArgs_actStrip(AX), R8
-	LEAQ (R8)(R8*1), R8
-	ADDQ R8, integerArgs_stripActs(AX)
-	SUBQ $2, integerArgs_stripsLeft(AX)
-	JGT next
-	CMPQ integerArgs_supersNext(AX), $0
-	JEQ second
-	CALL integerUnpackSuper<>(SB)
+	R_1113
 second:
-	MOVQ integerArgs_panelFactors(AX), R9
-	ADDQ $1024, R9
-	CMPQ integerArgs_second(AX), $0
-	JEQ alone
-	ADDQ $1024, R9
+	R_1102
 alone:
-	ANDQ $~4096, R9
-	MOVQ R9, integerArgs_panelFactors(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ $1, integerArgs_panelMore(AX)
-	MOVQ integerArgs_panelActs(AX), R8
-	ADDQ integerArgs_actGroup(AX), R8
-	DECQ integerArgs_groupsLeft(AX)
-	JNZ same
-	MOVQ integerArgs_supers(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_outTile(AX), R8
-	ADDQ R8, integerArgs_pairOut(AX)
-	MOVQ integerArgs_acts(AX), R8
+	R_1114
 same:
-	MOVQ R8, integerArgs_panelActs(AX)
-	MOVQ R8, integerArgs_stripActs(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
+	R_1085
 next:
-	DECQ integerArgs_turnsLeft(AX)
-	CMPQ integerArgs_turnsLeft(AX), $-1
-	JGE turn
-	TILERELEASE
-	VZEROUPPER
+	R_1105
 	RET
 
 TEXT ·integerSuperLeast(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
+	R_54
 	LEAQ integerPlanes4<>(SB), R11
 	LEAQ integerFactorsKAVX512<>(SB), R12
-	CMPQ integerArgs_format(AX), $const_integer4
-	JEQ chosen
+	R_269
 	LEAQ integerPlanes5<>(SB), R11
 	LEAQ integerFactorsKAVX512<>(SB), R12
-	CMPQ integerArgs_format(AX), $const_integer5
-	JEQ chosen
+	R_313
 chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVQ R12, integerArgs_factors(AX)
+	R_852
 	MOVL $0x4b400000, R8
 	VPBROADCASTD R8, Z15
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_slots(AX), R11
-	MOVQ R11, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_scaled(AX), R11
-	MOVQ R11, integerArgs_nextFactors(AX)
-	MOVQ integerArgs_scaled(AX), R11
-	MOVQ R11, integerArgs_panelFactors(AX)
-	MOVQ integerArgs_supers(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_supers(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_panelActs(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	XORL R11, R11
-	MOVQ R11, integerArgs_queueAt(AX)
-	MOVQ R11, integerArgs_panelHalf(AX)
-	MOVQ integerArgs_tiles(AX), R12
-	MOVQ R12, R11
-	SHRQ $1, R11
-	MOVQ integerArgs_tileBytes(AX), R13
-	IMULQ R11, R13
-	MOVQ R13, integerArgs_second(AX)
-	MOVQ integerArgs_outTile(AX), R13
-	IMULQ R11, R13
-	MOVQ R13, integerArgs_outSecond(AX)
-	IMULQ integerArgs_supers(AX), R12
-	MOVQ R12, integerArgs_supersNext(AX)
-	MOVQ integerArgs_strips(AX), R11
-	INCQ R11
-	SHRQ $1, R11
-	IMULQ R11, R12
-	MOVQ R12, integerArgs_turnsLeft(AX)
-	MOVQ $2, integerArgs_lag(AX)
-	MOVQ $64, BX
-	MOVQ integerArgs_rows(AX), CX
-	SHLQ $6, CX
-	CALL integerUnpackSuper<>(SB)
-	CMPQ integerArgs_second(AX), $0
-	JEQ turn
-	CALL integerUnpackSuper<>(SB)
+	R_1009
 turn:
-	MOVQ integerArgs_products(AX), R11
-	XORQ $64, R11
-	MOVQ R11, integerArgs_products(AX)
-	MOVQ $4, integerArgs_stepsLeft(AX)
-	XORL R14, R14
-	MOVQ R14, integerArgs_multiplyLeft(AX)
-	MOVQ integerArgs_queueAt(AX), R9
-	LEAQ integerArgs_queue(AX), R8
-	CMPQ integerArgs_turnsLeft(AX), $0
-	JLE drained
-	MOVQ $4, integerArgs_multiplyLeft(AX)
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_panelHalf(AX), R10
-	ADDQ R8, R9
-	MOVQ DX, R12
-	ADDQ integerArgs_actTail(AX), R12
-	MOVQ R12, (R9)
-	XORL R12, R12
-	TESTQ R10, R10
-	CMOVQNE integerArgs_outSecond(AX), R12
-	ADDQ integerArgs_stripOut(AX), R12
-	MOVQ R12, 8(R9)
-	MOVQ integerArgs_stripsLeft(AX), R12
-	DECQ R12
-	MOVQ R12, 16(R9)
-	CMOVQNE integerArgs_actStrip(AX), R12
-	MOVQ R12, integerArgs_actSecond(AX)
-	MOVQ R10, R12
-	SHRQ $3, R12
-	ADDQ integerArgs_panelFactors(AX), R12
-	MOVQ R12, 24(R9)
-	MOVQ integerArgs_panelMore(AX), R12
-	NEGQ R12
-	MOVQ R12, 32(R9)
-	SUBQ R8, R9
-	ADDQ integerArgs_slots(AX), R10
+	R_1010
 drained:
-	MOVQ integerArgs_products(AX), R11
-	CMPQ integerArgs_lag(AX), $0
-	JNE step
-	XORQ $128, R9
-	ADDQ R8, R9
-	MOVQ (R9), R13
-	MOVQ 8(R9), R15
-	MOVQ 16(R9), R12
-	MOVQ R12, integerArgs_addSecond(AX)
-	KMOVW 32(R9), K5
-	MOVQ 24(R9), R9
-	MOVQ integerArgs_rows(AX), R14
-	VMOVUPS (R9), Z0
+	R_985
 	VMOVUPS 64(R9), Z1
 	VMOVDQU32 128(R9), Z4
 	VMOVDQU32 192(R9), Z5
 	VMOVDQU32 256(R9), Z6
 	VMOVDQU32 320(R9), Z7
-	CMPQ integerArgs_turnsLeft(AX), $0
-	JLE step
-	CMPQ R14, $16
-	JNE step
-	CMPQ integerArgs_actSecond(AX), $0
-	JEQ step
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ step
-	MOVQ integerArgs_actStrip(AX), R8
-	LEAQ (DX)(R8*1), R12
-	ADDQ R13, R8
-	MOVQ R11, R9
-	XORQ $64, R9
-	TILELOADD(4, 0, 2, 3)
-	TILELOADD(6, 0, 10, 3)
-	TILELOADD(7, 4096, 10, 3)
-	TILELOADD(5, 0, 12, 3)
-	SHLQ $1, BX
-	TILESTORED(0, 0, 9, 3)
-	TILEZERO(0)
-	TDPBSUD(0, 4, 6)
-	VPSLLD $3, 2048(R11), Z12
-	VPADDD 0(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 0+64(R13), Z4, Z13
-	VPDPWSSD.BCST 0+128(R13), Z5, Z13
-	VPDPWSSD.BCST 0+192(R13), Z6, Z13
-	VPDPWSSD.BCST 0+256(R13), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0(R15), K5, Z14
-	VFMADD231PS.BCST 0(R13), Z12, Z14
-	VMOVUPS Z14, 0(R15)
-	VPSLLD $3, 6144(R11), Z12
-	VPADDD 4096(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 0+64(R8), Z4, Z13
-	VPDPWSSD.BCST 0+128(R8), Z5, Z13
-	VPDPWSSD.BCST 0+192(R8), Z6, Z13
-	VPDPWSSD.BCST 0+256(R8), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0+1024(R15), K5, Z14
-	VFMADD231PS.BCST 0(R8), Z12, Z14
-	VMOVUPS Z14, 0+1024(R15)
+	R_1011
+	R_349
+	R_967
+	R_1106
+	R_363
+	R_221
+	R_1115
+	R_364
+	R_2
+	R_209
 	TILESTORED(1, 2048, 9, 3)
 	TILEZERO(1)
 	TDPBSUD(1, 4, 7)
-	VPSLLD $3, 2176(R11), Z12
-	VPADDD 128(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 4+64(R13), Z4, Z13
-	VPDPWSSD.BCST 4+128(R13), Z5, Z13
-	VPDPWSSD.BCST 4+192(R13), Z6, Z13
-	VPDPWSSD.BCST 4+256(R13), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64(R15), K5, Z14
-	VFMADD231PS.BCST 4(R13), Z12, Z14
-	VMOVUPS Z14, 64(R15)
-	VPSLLD $3, 6272(R11), Z12
-	VPADDD 4224(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 4+64(R8), Z4, Z13
-	VPDPWSSD.BCST 4+128(R8), Z5, Z13
-	VPDPWSSD.BCST 4+192(R8), Z6, Z13
-	VPDPWSSD.BCST 4+256(R8), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64+1024(R15), K5, Z14
-	VFMADD231PS.BCST 4(R8), Z12, Z14
-	VMOVUPS Z14, 64+1024(R15)
-	TILESTORED(2, 4096, 9, 3)
-	TILEZERO(2)
-	TDPBSUD(2, 5, 6)
-	VPSLLD $3, 2304(R11), Z12
-	VPADDD 256(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 8+64(R13), Z4, Z13
-	VPDPWSSD.BCST 8+128(R13), Z5, Z13
-	VPDPWSSD.BCST 8+192(R13), Z6, Z13
-	VPDPWSSD.BCST 8+256(R13), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128(R15), K5, Z14
-	VFMADD231PS.BCST 8(R13), Z12, Z14
-	VMOVUPS Z14, 128(R15)
-	VPSLLD $3, 6400(R11), Z12
-	VPADDD 4352(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 8+64(R8), Z4, Z13
-	VPDPWSSD.BCST 8+128(R8), Z5, Z13
-	VPDPWSSD.BCST 8+192(R8), Z6, Z13
-	VPDPWSSD.BCST 8+256(R8), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128+1024(R15), K5, Z14
-	VFMADD231PS.BCST 8(R8), Z12, Z14
-	VMOVUPS Z14, 128+1024(R15)
+	R_1119
+	R_394
+	R_242
+	R_1121
+	R_395
+	R_2
+	R_210
+	R_971
+	R_1123
+	R_397
+	R_266
+	R_1125
+	R_398
+	R_2
+	R_238
 	TILESTORED(3, 6144, 9, 3)
 	TILEZERO(3)
 	TDPBSUD(3, 5, 7)
-	VPSLLD $3, 2432(R11), Z12
-	VPADDD 384(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 12+64(R13), Z4, Z13
-	VPDPWSSD.BCST 12+128(R13), Z5, Z13
-	VPDPWSSD.BCST 12+192(R13), Z6, Z13
-	VPDPWSSD.BCST 12+256(R13), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192(R15), K5, Z14
-	VFMADD231PS.BCST 12(R13), Z12, Z14
-	VMOVUPS Z14, 192(R15)
-	VPSLLD $3, 6528(R11), Z12
-	VPADDD 4480(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 12+64(R8), Z4, Z13
-	VPDPWSSD.BCST 12+128(R8), Z5, Z13
-	VPDPWSSD.BCST 12+192(R8), Z6, Z13
-	VPDPWSSD.BCST 12+256(R8), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192+1024(R15), K5, Z14
-	VFMADD231PS.BCST 12(R8), Z12, Z14
-	VMOVUPS Z14, 192+1024(R15)
+	R_1127
+	R_399
+	R_311
+	R_1129
+	R_400
+	R_2
+	R_239
 	SHRQ $1, BX
-	ADDQ $512, R11
-	ADDQ $16, R13
-	ADDQ $16, R8
-	ADDQ $256, R15
-	ADDQ $1024, DX
-	ADDQ $1024, R12
-	ADDQ $1024, R10
+	R_265
 fullNext:
-	DECQ integerArgs_stepsLeft(AX)
-	JZ end
-	MOVQ integerArgs_fetchAt(AX), SI
-	CMPQ SI, integerArgs_fetchEnd(AX)
-	JCC fullFetched
-	MOVQ integerArgs_second(AX), DI
-	MOVQ integerArgs_fetchLines(AX), R9
+	R_1015
 fullFetch:
-	PREFETCHT1 (SI)
-	PREFETCHT1 (SI)(DI*1)
-	ADDQ $64, SI
-	DECQ R9
-	JNZ fullFetch
-	MOVQ SI, integerArgs_fetchAt(AX)
+	R_992
 fullFetched:
-	TILELOADD(4, 0, 2, 3)
-	TILELOADD(6, 0, 10, 3)
-	TILELOADD(7, 4096, 10, 3)
-	TILELOADD(5, 0, 12, 3)
+	R_349
 	TDPBSUD(0, 4, 6)
-	VPSLLD $3, 2048(R11), Z12
-	VPADDD 0(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 0+64(R13), Z4, Z13
-	VPDPWSSD.BCST 0+128(R13), Z5, Z13
-	VPDPWSSD.BCST 0+192(R13), Z6, Z13
-	VPDPWSSD.BCST 0+256(R13), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0(R15), K5, Z14
-	VFMADD231PS.BCST 0(R13), Z12, Z14
-	VMOVUPS Z14, 0(R15)
-	VPSLLD $3, 6144(R11), Z12
-	VPADDD 4096(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 0+64(R8), Z4, Z13
-	VPDPWSSD.BCST 0+128(R8), Z5, Z13
-	VPDPWSSD.BCST 0+192(R8), Z6, Z13
-	VPDPWSSD.BCST 0+256(R8), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0+1024(R15), K5, Z14
-	VFMADD231PS.BCST 0(R8), Z12, Z14
-	VMOVUPS Z14, 0+1024(R15)
+	R_1106
+	R_363
+	R_221
+	R_1115
+	R_364
+	R_2
+	R_209
 	TDPBSUD(1, 4, 7)
-	VPSLLD $3, 2176(R11), Z12
-	VPADDD 128(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 4+64(R13), Z4, Z13
-	VPDPWSSD.BCST 4+128(R13), Z5, Z13
-	VPDPWSSD.BCST 4+192(R13), Z6, Z13
-	VPDPWSSD.BCST 4+256(R13), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64(R15), K5, Z14
-	VFMADD231PS.BCST 4(R13), Z12, Z14
-	VMOVUPS Z14, 64(R15)
-	VPSLLD $3, 6272(R11), Z12
-	VPADDD 4224(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 4+64(R8), Z4, Z13
-	VPDPWSSD.BCST 4+128(R8), Z5, Z13
-	VPDPWSSD.BCST 4+192(R8), Z6, Z13
-	VPDPWSSD.BCST 4+256(R8), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64+1024(R15), K5, Z14
-	VFMADD231PS.BCST 4(R8), Z12, Z14
-	VMOVUPS Z14, 64+1024(R15)
+	R_1119
+	R_394
+	R_242
+	R_1121
+	R_395
+	R_2
+	R_210
 	TDPBSUD(2, 5, 6)
-	VPSLLD $3, 2304(R11), Z12
-	VPADDD 256(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 8+64(R13), Z4, Z13
-	VPDPWSSD.BCST 8+128(R13), Z5, Z13
-	VPDPWSSD.BCST 8+192(R13), Z6, Z13
-	VPDPWSSD.BCST 8+256(R13), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128(R15), K5, Z14
-	VFMADD231PS.BCST 8(R13), Z12, Z14
-	VMOVUPS Z14, 128(R15)
-	VPSLLD $3, 6400(R11), Z12
-	VPADDD 4352(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 8+64(R8), Z4, Z13
-	VPDPWSSD.BCST 8+128(R8), Z5, Z13
-	VPDPWSSD.BCST 8+192(R8), Z6, Z13
-	VPDPWSSD.BCST 8+256(R8), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128+1024(R15), K5, Z14
-	VFMADD231PS.BCST 8(R8), Z12, Z14
-	VMOVUPS Z14, 128+1024(R15)
+	R_1123
+	R_397
+	R_266
+	R_1125
+	R_398
+	R_2
+	R_238
 	TDPBSUD(3, 5, 7)
-	VPSLLD $3, 2432(R11), Z12
-	VPADDD 384(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 12+64(R13), Z4, Z13
-	VPDPWSSD.BCST 12+128(R13), Z5, Z13
-	VPDPWSSD.BCST 12+192(R13), Z6, Z13
-	VPDPWSSD.BCST 12+256(R13), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192(R15), K5, Z14
-	VFMADD231PS.BCST 12(R13), Z12, Z14
-	VMOVUPS Z14, 192(R15)
-	VPSLLD $3, 6528(R11), Z12
-	VPADDD 4480(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 12+64(R8), Z4, Z13
-	VPDPWSSD.BCST 12+128(R8), Z5, Z13
-	VPDPWSSD.BCST 12+192(R8), Z6, Z13
-	VPDPWSSD.BCST 12+256(R8), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192+1024(R15), K5, Z14
-	VFMADD231PS.BCST 12(R8), Z12, Z14
-	VMOVUPS Z14, 192+1024(R15)
-	ADDQ $512, R11
-	ADDQ $16, R13
-	ADDQ $16, R8
-	ADDQ $256, R15
-	ADDQ $1024, DX
-	ADDQ $1024, R12
-	ADDQ $1024, R10
+	R_1127
+	R_399
+	R_311
+	R_1129
+	R_400
+	R_2
+	R_239
+	R_265
 	JMP fullNext
 step:
 	MOVQ integerArgs_rows(AX), SI
@@ -7941,166 +5414,82 @@ step:
 	LEAQ (R13)(SI*2), R12
 	MOVQ R12, R9
 	ADDQ integerArgs_actStrip(AX), R9
-	MOVQ R13, R8
-	ADDQ integerArgs_actStrip(AX), R8
-	CMPQ integerArgs_multiplyLeft(AX), $0
-	JEQ loaded
-	TILELOADD(4, 0, 2, 3)
-	TILELOADD(6, 0, 10, 3)
-	TILELOADD(7, 4096, 10, 3)
-	MOVQ integerArgs_actSecond(AX), DI
-	ADDQ DX, DI
-	TILELOADD(5, 0, 7, 3)
+	R_994
+	R_190
+	R_995
 loaded:
-	MOVQ integerArgs_rows(AX), DI
-	SHLQ $6, DI
-	CMPQ integerArgs_stepsLeft(AX), $4
-	JNE kept0
-	XORQ $64, R11
-	SHLQ $1, BX
-	TILESTORED(0, 0, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
-	TILEZERO(0)
+	R_1044
 kept0:
-	CMPQ integerArgs_multiplyLeft(AX), $0
-	JEQ multiplied0
-	TDPBSUD(0, 4, 6)
+	R_1017
 multiplied0:
-	CMPQ R14, $0
-	JLE added0
-	VPSLLD $3, 2048(R11), Z12
-	VPADDD 0(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_999
+	R_1106
 	VPDPWSSD.BCST 0(R13)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 0(R13)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 0(R12)(SI*1), Z6, Z13
 	VPDPWSSD.BCST 0(R12)(SI*2), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0(R15), K5, Z14
-	VFMADD231PS.BCST 0(R13), Z12, Z14
-	VMOVUPS Z14, 0(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added0
-	VPSLLD $3, 6144(R11), Z12
-	VPADDD 4096(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_221
+	R_1000
+	R_1115
 	VPDPWSSD.BCST 0(R8)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 0(R8)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 0(R9)(SI*1), Z6, Z13
 	VPDPWSSD.BCST 0(R9)(SI*2), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 0(R8), Z12, Z14
-	VMOVUPS Z14, 0(R15)(DI*1)
+	R_2
+	R_1018
 added0:
 	CMPQ integerArgs_stepsLeft(AX), $4
 	JNE kept1
-	XORQ $64, R11
-	SHLQ $1, BX
+	R_51
 	TILESTORED(1, 2048, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
+	R_79
 	TILEZERO(1)
 kept1:
 	CMPQ integerArgs_multiplyLeft(AX), $0
 	JEQ multiplied1
 	TDPBSUD(1, 4, 7)
 multiplied1:
-	CMPQ R14, $1
-	JLE added1
-	VPSLLD $3, 2176(R11), Z12
-	VPADDD 128(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_1002
+	R_1119
 	VPDPWSSD.BCST 4(R13)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 4(R13)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 4(R12)(SI*1), Z6, Z13
 	VPDPWSSD.BCST 4(R12)(SI*2), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64(R15), K5, Z14
-	VFMADD231PS.BCST 4(R13), Z12, Z14
-	VMOVUPS Z14, 64(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added1
-	VPSLLD $3, 6272(R11), Z12
-	VPADDD 4224(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_242
+	R_1019
+	R_1121
 	VPDPWSSD.BCST 4(R8)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 4(R8)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 4(R9)(SI*1), Z6, Z13
 	VPDPWSSD.BCST 4(R9)(SI*2), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 4(R8), Z12, Z14
-	VMOVUPS Z14, 64(R15)(DI*1)
+	R_2
+	R_1020
 added1:
-	CMPQ integerArgs_stepsLeft(AX), $4
-	JNE kept2
-	XORQ $64, R11
-	SHLQ $1, BX
-	TILESTORED(2, 4096, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
-	TILEZERO(2)
+	R_1045
 kept2:
-	CMPQ integerArgs_multiplyLeft(AX), $0
-	JEQ multiplied2
-	CMPQ integerArgs_actSecond(AX), $0
-	JEQ multiplied2
-	TDPBSUD(2, 5, 6)
+	R_1046
 multiplied2:
-	CMPQ R14, $2
-	JLE added2
-	VPSLLD $3, 2304(R11), Z12
-	VPADDD 256(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_1007
+	R_1123
 	VPDPWSSD.BCST 8(R13)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 8(R13)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 8(R12)(SI*1), Z6, Z13
 	VPDPWSSD.BCST 8(R12)(SI*2), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128(R15), K5, Z14
-	VFMADD231PS.BCST 8(R13), Z12, Z14
-	VMOVUPS Z14, 128(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added2
-	VPSLLD $3, 6400(R11), Z12
-	VPADDD 4352(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_266
+	R_1047
+	R_1125
 	VPDPWSSD.BCST 8(R8)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 8(R8)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 8(R9)(SI*1), Z6, Z13
 	VPDPWSSD.BCST 8(R9)(SI*2), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 8(R8), Z12, Z14
-	VMOVUPS Z14, 128(R15)(DI*1)
+	R_2
+	R_1025
 added2:
 	CMPQ integerArgs_stepsLeft(AX), $4
 	JNE kept3
-	XORQ $64, R11
-	SHLQ $1, BX
+	R_51
 	TILESTORED(3, 6144, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
+	R_79
 	TILEZERO(3)
 kept3:
 	CMPQ integerArgs_multiplyLeft(AX), $0
@@ -8109,247 +5498,59 @@ kept3:
 	JEQ multiplied3
 	TDPBSUD(3, 5, 7)
 multiplied3:
-	CMPQ R14, $3
-	JLE added3
-	VPSLLD $3, 2432(R11), Z12
-	VPADDD 384(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_1026
+	R_1127
 	VPDPWSSD.BCST 12(R13)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 12(R13)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 12(R12)(SI*1), Z6, Z13
 	VPDPWSSD.BCST 12(R12)(SI*2), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192(R15), K5, Z14
-	VFMADD231PS.BCST 12(R13), Z12, Z14
-	VMOVUPS Z14, 192(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added3
-	VPSLLD $3, 6528(R11), Z12
-	VPADDD 4480(R11), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_311
+	R_1074
+	R_1129
 	VPDPWSSD.BCST 12(R8)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 12(R8)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 12(R9)(SI*1), Z6, Z13
 	VPDPWSSD.BCST 12(R9)(SI*2), Z7, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 12(R8), Z12, Z14
-	VMOVUPS Z14, 192(R15)(DI*1)
+	R_2
+	R_1048
 added3:
-	SUBQ $4, R14
-	ADDQ $512, R11
-	ADDQ $16, R13
-	ADDQ $256, R15
-	ADDQ CX, DX
-	ADDQ $1024, R10
-	CMPQ integerArgs_multiplyLeft(AX), $1
-	ADCQ $-1, integerArgs_multiplyLeft(AX)
-	MOVQ integerArgs_fetchAt(AX), SI
-	CMPQ SI, integerArgs_fetchEnd(AX)
-	JCC someFetched
-	MOVQ integerArgs_second(AX), DI
-	MOVQ integerArgs_fetchLines(AX), R9
+	R_1049
+	R_1075
 someFetch:
-	PREFETCHT1 (SI)
-	PREFETCHT1 (SI)(DI*1)
-	ADDQ $64, SI
-	DECQ R9
-	JNZ someFetch
-	MOVQ SI, integerArgs_fetchAt(AX)
+	R_1052
 someFetched:
-	DECQ integerArgs_stepsLeft(AX)
-	JNZ step
+	R_1033
 end:
-	MOVQ integerArgs_queueAt(AX), R9
-	ADDQ $64, R9
-	ANDQ $255, R9
-	MOVQ R9, integerArgs_queueAt(AX)
-	CMPQ integerArgs_lag(AX), $1
-	ADCQ $-1, integerArgs_lag(AX)
-	CMPQ integerArgs_turnsLeft(AX), $0
-	JLE next
-	CMPQ integerArgs_second(AX), $0
-	JEQ whole
-	XORQ $8192, integerArgs_panelHalf(AX)
-	JZ whole
-	CMPQ integerArgs_stripsLeft(AX), $2
-	JGT next
-	CMPQ integerArgs_supersNext(AX), $0
-	JEQ first
-	CALL integerUnpackSuper<>(SB)
+	R_1112
 first:
 	JMP next
 whole:
-	MOVQ integerArgs_rows(AX), R8
-	SHLQ $7, R8
-	ADDQ R8, integerArgs_stripOut(AX)
-	MOVQ integerArgs_actStrip(AX), R8
-	LEAQ (R8)(R8*1), R8
-	ADDQ R8, integerArgs_stripActs(AX)
-	SUBQ $2, integerArgs_stripsLeft(AX)
-	JGT next
-	CMPQ integerArgs_supersNext(AX), $0
-	JEQ second
-	CALL integerUnpackSuper<>(SB)
+	R_1113
 second:
-	MOVQ integerArgs_panelFactors(AX), R9
-	ADDQ $1024, R9
-	CMPQ integerArgs_second(AX), $0
-	JEQ alone
-	ADDQ $1024, R9
+	R_1102
 alone:
-	ANDQ $~4096, R9
-	MOVQ R9, integerArgs_panelFactors(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ $1, integerArgs_panelMore(AX)
-	MOVQ integerArgs_panelActs(AX), R8
-	ADDQ integerArgs_actGroup(AX), R8
-	DECQ integerArgs_groupsLeft(AX)
-	JNZ same
-	MOVQ integerArgs_supers(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_outTile(AX), R8
-	ADDQ R8, integerArgs_pairOut(AX)
-	MOVQ integerArgs_acts(AX), R8
+	R_1114
 same:
-	MOVQ R8, integerArgs_panelActs(AX)
-	MOVQ R8, integerArgs_stripActs(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
+	R_1085
 next:
-	DECQ integerArgs_turnsLeft(AX)
-	CMPQ integerArgs_turnsLeft(AX), $-1
-	JGE turn
-	TILERELEASE
-	VZEROUPPER
+	R_1105
 	RET
 
 TEXT ·integerSuperLeast2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	LEAQ integerArgs_config(AX), DX
-	LDTILECFG_DX
+	R_54
 	LEAQ integerPlanes2<>(SB), R11
 	LEAQ integerFactors2KAVX512<>(SB), R12
-	CMPQ integerArgs_format(AX), $const_integer2
-	JEQ chosen
+	R_228
 chosen:
-	MOVQ R11, integerArgs_unpack(AX)
-	MOVQ R12, integerArgs_factors(AX)
+	R_852
 	MOVL $0x4b400000, R8
 	VPBROADCASTD R8, Z15
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_pairBlock(AX)
-	MOVQ integerArgs_weights(AX), R11
-	MOVQ R11, integerArgs_nextBlock(AX)
-	MOVQ integerArgs_slots(AX), R11
-	MOVQ R11, integerArgs_nextSlots(AX)
-	MOVQ integerArgs_scaled(AX), R11
-	MOVQ R11, integerArgs_nextFactors(AX)
-	MOVQ integerArgs_scaled(AX), R11
-	MOVQ R11, integerArgs_panelFactors(AX)
-	MOVQ integerArgs_supers(AX), R11
-	MOVQ R11, integerArgs_nextLeft(AX)
-	MOVQ integerArgs_supers(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_panelActs(AX)
-	MOVQ integerArgs_acts(AX), R11
-	MOVQ R11, integerArgs_stripActs(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_pairOut(AX)
-	MOVQ integerArgs_out(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	XORL R11, R11
-	MOVQ R11, integerArgs_queueAt(AX)
-	MOVQ R11, integerArgs_panelHalf(AX)
-	MOVQ integerArgs_tiles(AX), R12
-	MOVQ R12, R11
-	SHRQ $1, R11
-	MOVQ integerArgs_tileBytes(AX), R13
-	IMULQ R11, R13
-	MOVQ R13, integerArgs_second(AX)
-	MOVQ integerArgs_outTile(AX), R13
-	IMULQ R11, R13
-	MOVQ R13, integerArgs_outSecond(AX)
-	IMULQ integerArgs_supers(AX), R12
-	MOVQ R12, integerArgs_supersNext(AX)
-	MOVQ integerArgs_strips(AX), R11
-	INCQ R11
-	SHRQ $1, R11
-	IMULQ R11, R12
-	MOVQ R12, integerArgs_turnsLeft(AX)
-	MOVQ $2, integerArgs_lag(AX)
-	MOVQ $64, BX
-	MOVQ integerArgs_rows(AX), CX
-	SHLQ $6, CX
-	CALL integerUnpackSuper<>(SB)
-	CMPQ integerArgs_second(AX), $0
-	JEQ turn
-	CALL integerUnpackSuper<>(SB)
+	R_1009
 turn:
-	MOVQ integerArgs_products(AX), R11
-	XORQ $64, R11
-	MOVQ R11, integerArgs_products(AX)
-	MOVQ $4, integerArgs_stepsLeft(AX)
-	XORL R14, R14
-	MOVQ R14, integerArgs_multiplyLeft(AX)
-	MOVQ integerArgs_queueAt(AX), R9
-	LEAQ integerArgs_queue(AX), R8
-	CMPQ integerArgs_turnsLeft(AX), $0
-	JLE drained
-	MOVQ $4, integerArgs_multiplyLeft(AX)
-	MOVQ integerArgs_stripActs(AX), DX
-	MOVQ integerArgs_panelHalf(AX), R10
-	ADDQ R8, R9
-	MOVQ DX, R12
-	ADDQ integerArgs_actTail(AX), R12
-	MOVQ R12, (R9)
-	XORL R12, R12
-	TESTQ R10, R10
-	CMOVQNE integerArgs_outSecond(AX), R12
-	ADDQ integerArgs_stripOut(AX), R12
-	MOVQ R12, 8(R9)
-	MOVQ integerArgs_stripsLeft(AX), R12
-	DECQ R12
-	MOVQ R12, 16(R9)
-	CMOVQNE integerArgs_actStrip(AX), R12
-	MOVQ R12, integerArgs_actSecond(AX)
-	MOVQ R10, R12
-	SHRQ $3, R12
-	ADDQ integerArgs_panelFactors(AX), R12
-	MOVQ R12, 24(R9)
-	MOVQ integerArgs_panelMore(AX), R12
-	NEGQ R12
-	MOVQ R12, 32(R9)
-	SUBQ R8, R9
-	ADDQ integerArgs_slots(AX), R10
+	R_1010
 drained:
-	MOVQ integerArgs_products(AX), R11
-	CMPQ integerArgs_lag(AX), $0
-	JNE step
-	XORQ $128, R9
-	ADDQ R8, R9
-	MOVQ (R9), R13
-	MOVQ 8(R9), R15
-	MOVQ 16(R9), R12
-	MOVQ R12, integerArgs_addSecond(AX)
-	KMOVW 32(R9), K5
-	MOVQ 24(R9), R9
-	MOVQ integerArgs_rows(AX), R14
-	VMOVUPS (R9), Z0
+	R_985
 	VMOVUPS 64(R9), Z1
 	VMOVDQU32 128(R9), Z4
 	VMOVDQU32 192(R9), Z5
@@ -8359,321 +5560,143 @@ drained:
 	VMOVDQU32 448(R9), Z3
 	VMOVDQU32 512(R9), Z11
 	VMOVDQU32 576(R9), Z16
-	CMPQ integerArgs_turnsLeft(AX), $0
-	JLE step
-	CMPQ R14, $16
-	JNE step
-	CMPQ integerArgs_actSecond(AX), $0
-	JEQ step
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ step
-	MOVQ integerArgs_actStrip(AX), R8
-	LEAQ (DX)(R8*1), R12
-	ADDQ R13, R8
-	MOVQ R11, R9
-	XORQ $64, R9
-	TILELOADD(4, 0, 2, 3)
-	TILELOADD(6, 0, 10, 3)
+	R_1011
+	R_57
 	TILELOADD(5, 0, 12, 3)
-	SHLQ $1, BX
-	TILESTORED(0, 0, 9, 3)
-	TILEZERO(0)
-	TDPBSUD(0, 4, 6)
-	VCVTDQ2PS 0(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 0+64(R13), Z4, Z13
-	VPDPWSSD.BCST 0+128(R13), Z5, Z13
-	VPDPWSSD.BCST 0+192(R13), Z6, Z13
-	VPDPWSSD.BCST 0+256(R13), Z7, Z13
+	R_967
+	R_1094
+	R_363
 	VPDPWSSD.BCST 0+320(R13), Z2, Z13
 	VPDPWSSD.BCST 0+384(R13), Z3, Z13
 	VPDPWSSD.BCST 0+448(R13), Z11, Z13
 	VPDPWSSD.BCST 0+512(R13), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0(R15), K5, Z14
-	VFMADD231PS.BCST 0(R13), Z12, Z14
-	VMOVUPS Z14, 0(R15)
-	VCVTDQ2PS 4096(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 0+64(R8), Z4, Z13
-	VPDPWSSD.BCST 0+128(R8), Z5, Z13
-	VPDPWSSD.BCST 0+192(R8), Z6, Z13
-	VPDPWSSD.BCST 0+256(R8), Z7, Z13
+	R_221
+	R_1108
+	R_364
 	VPDPWSSD.BCST 0+320(R8), Z2, Z13
 	VPDPWSSD.BCST 0+384(R8), Z3, Z13
 	VPDPWSSD.BCST 0+448(R8), Z11, Z13
 	VPDPWSSD.BCST 0+512(R8), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0+1024(R15), K5, Z14
-	VFMADD231PS.BCST 0(R8), Z12, Z14
-	VMOVUPS Z14, 0+1024(R15)
-	VCVTDQ2PS 128(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 4+64(R13), Z4, Z13
-	VPDPWSSD.BCST 4+128(R13), Z5, Z13
-	VPDPWSSD.BCST 4+192(R13), Z6, Z13
-	VPDPWSSD.BCST 4+256(R13), Z7, Z13
+	R_2
+	R_209
+	R_1116
+	R_394
 	VPDPWSSD.BCST 4+320(R13), Z2, Z13
 	VPDPWSSD.BCST 4+384(R13), Z3, Z13
 	VPDPWSSD.BCST 4+448(R13), Z11, Z13
 	VPDPWSSD.BCST 4+512(R13), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64(R15), K5, Z14
-	VFMADD231PS.BCST 4(R13), Z12, Z14
-	VMOVUPS Z14, 64(R15)
-	VCVTDQ2PS 4224(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 4+64(R8), Z4, Z13
-	VPDPWSSD.BCST 4+128(R8), Z5, Z13
-	VPDPWSSD.BCST 4+192(R8), Z6, Z13
-	VPDPWSSD.BCST 4+256(R8), Z7, Z13
+	R_242
+	R_1120
+	R_395
 	VPDPWSSD.BCST 4+320(R8), Z2, Z13
 	VPDPWSSD.BCST 4+384(R8), Z3, Z13
 	VPDPWSSD.BCST 4+448(R8), Z11, Z13
 	VPDPWSSD.BCST 4+512(R8), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64+1024(R15), K5, Z14
-	VFMADD231PS.BCST 4(R8), Z12, Z14
-	VMOVUPS Z14, 64+1024(R15)
-	TILESTORED(2, 4096, 9, 3)
-	TILEZERO(2)
-	TDPBSUD(2, 5, 6)
-	VCVTDQ2PS 256(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 8+64(R13), Z4, Z13
-	VPDPWSSD.BCST 8+128(R13), Z5, Z13
-	VPDPWSSD.BCST 8+192(R13), Z6, Z13
-	VPDPWSSD.BCST 8+256(R13), Z7, Z13
+	R_2
+	R_210
+	R_971
+	R_1122
+	R_397
 	VPDPWSSD.BCST 8+320(R13), Z2, Z13
 	VPDPWSSD.BCST 8+384(R13), Z3, Z13
 	VPDPWSSD.BCST 8+448(R13), Z11, Z13
 	VPDPWSSD.BCST 8+512(R13), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128(R15), K5, Z14
-	VFMADD231PS.BCST 8(R13), Z12, Z14
-	VMOVUPS Z14, 128(R15)
-	VCVTDQ2PS 4352(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 8+64(R8), Z4, Z13
-	VPDPWSSD.BCST 8+128(R8), Z5, Z13
-	VPDPWSSD.BCST 8+192(R8), Z6, Z13
-	VPDPWSSD.BCST 8+256(R8), Z7, Z13
+	R_266
+	R_1124
+	R_398
 	VPDPWSSD.BCST 8+320(R8), Z2, Z13
 	VPDPWSSD.BCST 8+384(R8), Z3, Z13
 	VPDPWSSD.BCST 8+448(R8), Z11, Z13
 	VPDPWSSD.BCST 8+512(R8), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128+1024(R15), K5, Z14
-	VFMADD231PS.BCST 8(R8), Z12, Z14
-	VMOVUPS Z14, 128+1024(R15)
-	VCVTDQ2PS 384(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 12+64(R13), Z4, Z13
-	VPDPWSSD.BCST 12+128(R13), Z5, Z13
-	VPDPWSSD.BCST 12+192(R13), Z6, Z13
-	VPDPWSSD.BCST 12+256(R13), Z7, Z13
+	R_2
+	R_238
+	R_1126
+	R_399
 	VPDPWSSD.BCST 12+320(R13), Z2, Z13
 	VPDPWSSD.BCST 12+384(R13), Z3, Z13
 	VPDPWSSD.BCST 12+448(R13), Z11, Z13
 	VPDPWSSD.BCST 12+512(R13), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192(R15), K5, Z14
-	VFMADD231PS.BCST 12(R13), Z12, Z14
-	VMOVUPS Z14, 192(R15)
-	VCVTDQ2PS 4480(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 12+64(R8), Z4, Z13
-	VPDPWSSD.BCST 12+128(R8), Z5, Z13
-	VPDPWSSD.BCST 12+192(R8), Z6, Z13
-	VPDPWSSD.BCST 12+256(R8), Z7, Z13
+	R_311
+	R_1128
+	R_400
 	VPDPWSSD.BCST 12+320(R8), Z2, Z13
 	VPDPWSSD.BCST 12+384(R8), Z3, Z13
 	VPDPWSSD.BCST 12+448(R8), Z11, Z13
 	VPDPWSSD.BCST 12+512(R8), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192+1024(R15), K5, Z14
-	VFMADD231PS.BCST 12(R8), Z12, Z14
-	VMOVUPS Z14, 192+1024(R15)
+	R_2
+	R_239
 	SHRQ $1, BX
-	ADDQ $512, R11
-	ADDQ $16, R13
-	ADDQ $16, R8
-	ADDQ $256, R15
-	ADDQ $1024, DX
-	ADDQ $1024, R12
-	ADDQ $1024, R10
+	R_265
 fullNext:
-	DECQ integerArgs_stepsLeft(AX)
-	JZ end
-	MOVQ integerArgs_fetchAt(AX), SI
-	CMPQ SI, integerArgs_fetchEnd(AX)
-	JCC fullFetched
-	MOVQ integerArgs_second(AX), DI
-	MOVQ integerArgs_fetchLines(AX), R9
+	R_1015
 fullFetch:
-	PREFETCHT1 (SI)
-	PREFETCHT1 (SI)(DI*1)
-	ADDQ $64, SI
-	DECQ R9
-	JNZ fullFetch
-	MOVQ SI, integerArgs_fetchAt(AX)
+	R_992
 fullFetched:
-	TILELOADD(4, 0, 2, 3)
-	TILELOADD(6, 0, 10, 3)
+	R_57
 	TILELOADD(5, 0, 12, 3)
 	TDPBSUD(0, 4, 6)
-	VCVTDQ2PS 0(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 0+64(R13), Z4, Z13
-	VPDPWSSD.BCST 0+128(R13), Z5, Z13
-	VPDPWSSD.BCST 0+192(R13), Z6, Z13
-	VPDPWSSD.BCST 0+256(R13), Z7, Z13
+	R_1094
+	R_363
 	VPDPWSSD.BCST 0+320(R13), Z2, Z13
 	VPDPWSSD.BCST 0+384(R13), Z3, Z13
 	VPDPWSSD.BCST 0+448(R13), Z11, Z13
 	VPDPWSSD.BCST 0+512(R13), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0(R15), K5, Z14
-	VFMADD231PS.BCST 0(R13), Z12, Z14
-	VMOVUPS Z14, 0(R15)
-	VCVTDQ2PS 4096(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 0+64(R8), Z4, Z13
-	VPDPWSSD.BCST 0+128(R8), Z5, Z13
-	VPDPWSSD.BCST 0+192(R8), Z6, Z13
-	VPDPWSSD.BCST 0+256(R8), Z7, Z13
+	R_221
+	R_1108
+	R_364
 	VPDPWSSD.BCST 0+320(R8), Z2, Z13
 	VPDPWSSD.BCST 0+384(R8), Z3, Z13
 	VPDPWSSD.BCST 0+448(R8), Z11, Z13
 	VPDPWSSD.BCST 0+512(R8), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0+1024(R15), K5, Z14
-	VFMADD231PS.BCST 0(R8), Z12, Z14
-	VMOVUPS Z14, 0+1024(R15)
-	VCVTDQ2PS 128(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 4+64(R13), Z4, Z13
-	VPDPWSSD.BCST 4+128(R13), Z5, Z13
-	VPDPWSSD.BCST 4+192(R13), Z6, Z13
-	VPDPWSSD.BCST 4+256(R13), Z7, Z13
+	R_2
+	R_209
+	R_1116
+	R_394
 	VPDPWSSD.BCST 4+320(R13), Z2, Z13
 	VPDPWSSD.BCST 4+384(R13), Z3, Z13
 	VPDPWSSD.BCST 4+448(R13), Z11, Z13
 	VPDPWSSD.BCST 4+512(R13), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64(R15), K5, Z14
-	VFMADD231PS.BCST 4(R13), Z12, Z14
-	VMOVUPS Z14, 64(R15)
-	VCVTDQ2PS 4224(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 4+64(R8), Z4, Z13
-	VPDPWSSD.BCST 4+128(R8), Z5, Z13
-	VPDPWSSD.BCST 4+192(R8), Z6, Z13
-	VPDPWSSD.BCST 4+256(R8), Z7, Z13
+	R_242
+	R_1120
+	R_395
 	VPDPWSSD.BCST 4+320(R8), Z2, Z13
 	VPDPWSSD.BCST 4+384(R8), Z3, Z13
 	VPDPWSSD.BCST 4+448(R8), Z11, Z13
 	VPDPWSSD.BCST 4+512(R8), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64+1024(R15), K5, Z14
-	VFMADD231PS.BCST 4(R8), Z12, Z14
-	VMOVUPS Z14, 64+1024(R15)
+	R_2
+	R_210
 	TDPBSUD(2, 5, 6)
-	VCVTDQ2PS 256(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 8+64(R13), Z4, Z13
-	VPDPWSSD.BCST 8+128(R13), Z5, Z13
-	VPDPWSSD.BCST 8+192(R13), Z6, Z13
-	VPDPWSSD.BCST 8+256(R13), Z7, Z13
+	R_1122
+	R_397
 	VPDPWSSD.BCST 8+320(R13), Z2, Z13
 	VPDPWSSD.BCST 8+384(R13), Z3, Z13
 	VPDPWSSD.BCST 8+448(R13), Z11, Z13
 	VPDPWSSD.BCST 8+512(R13), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128(R15), K5, Z14
-	VFMADD231PS.BCST 8(R13), Z12, Z14
-	VMOVUPS Z14, 128(R15)
-	VCVTDQ2PS 4352(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 8+64(R8), Z4, Z13
-	VPDPWSSD.BCST 8+128(R8), Z5, Z13
-	VPDPWSSD.BCST 8+192(R8), Z6, Z13
-	VPDPWSSD.BCST 8+256(R8), Z7, Z13
+	R_266
+	R_1124
+	R_398
 	VPDPWSSD.BCST 8+320(R8), Z2, Z13
 	VPDPWSSD.BCST 8+384(R8), Z3, Z13
 	VPDPWSSD.BCST 8+448(R8), Z11, Z13
 	VPDPWSSD.BCST 8+512(R8), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128+1024(R15), K5, Z14
-	VFMADD231PS.BCST 8(R8), Z12, Z14
-	VMOVUPS Z14, 128+1024(R15)
-	VCVTDQ2PS 384(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 12+64(R13), Z4, Z13
-	VPDPWSSD.BCST 12+128(R13), Z5, Z13
-	VPDPWSSD.BCST 12+192(R13), Z6, Z13
-	VPDPWSSD.BCST 12+256(R13), Z7, Z13
+	R_2
+	R_238
+	R_1126
+	R_399
 	VPDPWSSD.BCST 12+320(R13), Z2, Z13
 	VPDPWSSD.BCST 12+384(R13), Z3, Z13
 	VPDPWSSD.BCST 12+448(R13), Z11, Z13
 	VPDPWSSD.BCST 12+512(R13), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192(R15), K5, Z14
-	VFMADD231PS.BCST 12(R13), Z12, Z14
-	VMOVUPS Z14, 192(R15)
-	VCVTDQ2PS 4480(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
-	VPDPWSSD.BCST 12+64(R8), Z4, Z13
-	VPDPWSSD.BCST 12+128(R8), Z5, Z13
-	VPDPWSSD.BCST 12+192(R8), Z6, Z13
-	VPDPWSSD.BCST 12+256(R8), Z7, Z13
+	R_311
+	R_1128
+	R_400
 	VPDPWSSD.BCST 12+320(R8), Z2, Z13
 	VPDPWSSD.BCST 12+384(R8), Z3, Z13
 	VPDPWSSD.BCST 12+448(R8), Z11, Z13
 	VPDPWSSD.BCST 12+512(R8), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192+1024(R15), K5, Z14
-	VFMADD231PS.BCST 12(R8), Z12, Z14
-	VMOVUPS Z14, 192+1024(R15)
-	ADDQ $512, R11
-	ADDQ $16, R13
-	ADDQ $16, R8
-	ADDQ $256, R15
-	ADDQ $1024, DX
-	ADDQ $1024, R12
-	ADDQ $1024, R10
+	R_2
+	R_239
+	R_265
 	JMP fullNext
 step:
 	MOVQ integerArgs_rows(AX), SI
@@ -8682,36 +5705,16 @@ step:
 	LEAQ (SI)(SI*2), CX
 	MOVQ R12, R9
 	ADDQ integerArgs_actStrip(AX), R9
-	MOVQ R13, R8
-	ADDQ integerArgs_actStrip(AX), R8
-	CMPQ integerArgs_multiplyLeft(AX), $0
-	JEQ loaded
-	TILELOADD(4, 0, 2, 3)
-	TILELOADD(6, 0, 10, 3)
-	MOVQ integerArgs_actSecond(AX), DI
-	ADDQ DX, DI
-	TILELOADD(5, 0, 7, 3)
+	R_994
+	R_57
+	R_995
 loaded:
-	MOVQ integerArgs_rows(AX), DI
-	SHLQ $6, DI
-	CMPQ integerArgs_stepsLeft(AX), $4
-	JNE kept0
-	XORQ $64, R11
-	SHLQ $1, BX
-	TILESTORED(0, 0, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
-	TILEZERO(0)
+	R_1044
 kept0:
-	CMPQ integerArgs_multiplyLeft(AX), $0
-	JEQ multiplied0
-	TDPBSUD(0, 4, 6)
+	R_1017
 multiplied0:
-	CMPQ R14, $0
-	JLE added0
-	VCVTDQ2PS 0(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_999
+	R_1094
 	VPDPWSSD.BCST 0(R13)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 0(R13)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 0(R13)(CX*1), Z6, Z13
@@ -8720,16 +5723,9 @@ multiplied0:
 	VPDPWSSD.BCST 0(R12)(SI*2), Z3, Z13
 	VPDPWSSD.BCST 0(R12)(CX*1), Z11, Z13
 	VPDPWSSD.BCST 0(R12)(SI*4), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0(R15), K5, Z14
-	VFMADD231PS.BCST 0(R13), Z12, Z14
-	VMOVUPS Z14, 0(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added0
-	VCVTDQ2PS 4096(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_221
+	R_1000
+	R_1108
 	VPDPWSSD.BCST 0(R8)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 0(R8)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 0(R8)(CX*1), Z6, Z13
@@ -8738,17 +5734,11 @@ multiplied0:
 	VPDPWSSD.BCST 0(R9)(SI*2), Z3, Z13
 	VPDPWSSD.BCST 0(R9)(CX*1), Z11, Z13
 	VPDPWSSD.BCST 0(R9)(SI*4), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 0(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 0(R8), Z12, Z14
-	VMOVUPS Z14, 0(R15)(DI*1)
+	R_2
+	R_1018
 added0:
-	CMPQ R14, $1
-	JLE added1
-	VCVTDQ2PS 128(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_1002
+	R_1116
 	VPDPWSSD.BCST 4(R13)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 4(R13)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 4(R13)(CX*1), Z6, Z13
@@ -8757,16 +5747,9 @@ added0:
 	VPDPWSSD.BCST 4(R12)(SI*2), Z3, Z13
 	VPDPWSSD.BCST 4(R12)(CX*1), Z11, Z13
 	VPDPWSSD.BCST 4(R12)(SI*4), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64(R15), K5, Z14
-	VFMADD231PS.BCST 4(R13), Z12, Z14
-	VMOVUPS Z14, 64(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added1
-	VCVTDQ2PS 4224(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_242
+	R_1019
+	R_1120
 	VPDPWSSD.BCST 4(R8)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 4(R8)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 4(R8)(CX*1), Z6, Z13
@@ -8775,32 +5758,15 @@ added0:
 	VPDPWSSD.BCST 4(R9)(SI*2), Z3, Z13
 	VPDPWSSD.BCST 4(R9)(CX*1), Z11, Z13
 	VPDPWSSD.BCST 4(R9)(SI*4), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 64(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 4(R8), Z12, Z14
-	VMOVUPS Z14, 64(R15)(DI*1)
+	R_2
+	R_1020
 added1:
-	CMPQ integerArgs_stepsLeft(AX), $4
-	JNE kept2
-	XORQ $64, R11
-	SHLQ $1, BX
-	TILESTORED(2, 4096, 11, 3)
-	SHRQ $1, BX
-	XORQ $64, R11
-	TILEZERO(2)
+	R_1045
 kept2:
-	CMPQ integerArgs_multiplyLeft(AX), $0
-	JEQ multiplied2
-	CMPQ integerArgs_actSecond(AX), $0
-	JEQ multiplied2
-	TDPBSUD(2, 5, 6)
+	R_1046
 multiplied2:
-	CMPQ R14, $2
-	JLE added2
-	VCVTDQ2PS 256(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_1007
+	R_1122
 	VPDPWSSD.BCST 8(R13)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 8(R13)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 8(R13)(CX*1), Z6, Z13
@@ -8809,16 +5775,9 @@ multiplied2:
 	VPDPWSSD.BCST 8(R12)(SI*2), Z3, Z13
 	VPDPWSSD.BCST 8(R12)(CX*1), Z11, Z13
 	VPDPWSSD.BCST 8(R12)(SI*4), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128(R15), K5, Z14
-	VFMADD231PS.BCST 8(R13), Z12, Z14
-	VMOVUPS Z14, 128(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added2
-	VCVTDQ2PS 4352(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_266
+	R_1047
+	R_1124
 	VPDPWSSD.BCST 8(R8)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 8(R8)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 8(R8)(CX*1), Z6, Z13
@@ -8827,17 +5786,11 @@ multiplied2:
 	VPDPWSSD.BCST 8(R9)(SI*2), Z3, Z13
 	VPDPWSSD.BCST 8(R9)(CX*1), Z11, Z13
 	VPDPWSSD.BCST 8(R9)(SI*4), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 128(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 8(R8), Z12, Z14
-	VMOVUPS Z14, 128(R15)(DI*1)
+	R_2
+	R_1025
 added2:
-	CMPQ R14, $3
-	JLE added3
-	VCVTDQ2PS 384(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_1026
+	R_1126
 	VPDPWSSD.BCST 12(R13)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 12(R13)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 12(R13)(CX*1), Z6, Z13
@@ -8846,16 +5799,9 @@ added2:
 	VPDPWSSD.BCST 12(R12)(SI*2), Z3, Z13
 	VPDPWSSD.BCST 12(R12)(CX*1), Z11, Z13
 	VPDPWSSD.BCST 12(R12)(SI*4), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192(R15), K5, Z14
-	VFMADD231PS.BCST 12(R13), Z12, Z14
-	VMOVUPS Z14, 192(R15)
-	CMPQ integerArgs_addSecond(AX), $0
-	JEQ added3
-	VCVTDQ2PS 4480(R11), Z12
-	VMULPS Z0, Z12, Z12
-	VMOVDQA64 Z15, Z13
+	R_311
+	R_1074
+	R_1128
 	VPDPWSSD.BCST 12(R8)(SI*1), Z4, Z13
 	VPDPWSSD.BCST 12(R8)(SI*2), Z5, Z13
 	VPDPWSSD.BCST 12(R8)(CX*1), Z6, Z13
@@ -8864,101 +5810,28 @@ added2:
 	VPDPWSSD.BCST 12(R9)(SI*2), Z3, Z13
 	VPDPWSSD.BCST 12(R9)(CX*1), Z11, Z13
 	VPDPWSSD.BCST 12(R9)(SI*4), Z16, Z13
-	VSUBPS Z15, Z13, Z13
-	VFNMADD231PS Z1, Z13, Z12
-	VMOVUPS.Z 192(R15)(DI*1), K5, Z14
-	VFMADD231PS.BCST 12(R8), Z12, Z14
-	VMOVUPS Z14, 192(R15)(DI*1)
+	R_2
+	R_1048
 added3:
-	SUBQ $4, R14
-	ADDQ $512, R11
-	ADDQ $16, R13
-	ADDQ $256, R15
-	MOVQ integerArgs_rows(AX), CX
-	SHLQ $6, CX
-	ADDQ CX, DX
-	ADDQ $1024, R10
-	CMPQ integerArgs_multiplyLeft(AX), $1
-	ADCQ $-1, integerArgs_multiplyLeft(AX)
-	MOVQ integerArgs_fetchAt(AX), SI
-	CMPQ SI, integerArgs_fetchEnd(AX)
-	JCC someFetched
-	MOVQ integerArgs_second(AX), DI
-	MOVQ integerArgs_fetchLines(AX), R9
+	R_1049
+	R_348
+	R_1075
 someFetch:
-	PREFETCHT1 (SI)
-	PREFETCHT1 (SI)(DI*1)
-	ADDQ $64, SI
-	DECQ R9
-	JNZ someFetch
-	MOVQ SI, integerArgs_fetchAt(AX)
+	R_1052
 someFetched:
-	DECQ integerArgs_stepsLeft(AX)
-	JNZ step
+	R_1033
 end:
-	MOVQ integerArgs_queueAt(AX), R9
-	ADDQ $64, R9
-	ANDQ $255, R9
-	MOVQ R9, integerArgs_queueAt(AX)
-	CMPQ integerArgs_lag(AX), $1
-	ADCQ $-1, integerArgs_lag(AX)
-	CMPQ integerArgs_turnsLeft(AX), $0
-	JLE next
-	CMPQ integerArgs_second(AX), $0
-	JEQ whole
-	XORQ $8192, integerArgs_panelHalf(AX)
-	JZ whole
-	CMPQ integerArgs_stripsLeft(AX), $2
-	JGT next
-	CMPQ integerArgs_supersNext(AX), $0
-	JEQ first
-	CALL integerUnpackSuper<>(SB)
+	R_1112
 first:
 	JMP next
 whole:
-	MOVQ integerArgs_rows(AX), R8
-	SHLQ $7, R8
-	ADDQ R8, integerArgs_stripOut(AX)
-	MOVQ integerArgs_actStrip(AX), R8
-	LEAQ (R8)(R8*1), R8
-	ADDQ R8, integerArgs_stripActs(AX)
-	SUBQ $2, integerArgs_stripsLeft(AX)
-	JGT next
-	CMPQ integerArgs_supersNext(AX), $0
-	JEQ second
-	CALL integerUnpackSuper<>(SB)
+	R_1113
 second:
-	MOVQ integerArgs_panelFactors(AX), R9
-	ADDQ $1024, R9
-	CMPQ integerArgs_second(AX), $0
-	JEQ alone
-	ADDQ $1024, R9
+	R_1102
 alone:
-	ANDQ $~4096, R9
-	MOVQ R9, integerArgs_panelFactors(AX)
-	MOVQ integerArgs_strips(AX), R11
-	MOVQ R11, integerArgs_stripsLeft(AX)
-	MOVQ $1, integerArgs_panelMore(AX)
-	MOVQ integerArgs_panelActs(AX), R8
-	ADDQ integerArgs_actGroup(AX), R8
-	DECQ integerArgs_groupsLeft(AX)
-	JNZ same
-	MOVQ integerArgs_supers(AX), R11
-	MOVQ R11, integerArgs_groupsLeft(AX)
-	MOVQ integerArgs_more(AX), R11
-	MOVQ R11, integerArgs_panelMore(AX)
-	MOVQ integerArgs_outTile(AX), R8
-	ADDQ R8, integerArgs_pairOut(AX)
-	MOVQ integerArgs_acts(AX), R8
+	R_1114
 same:
-	MOVQ R8, integerArgs_panelActs(AX)
-	MOVQ R8, integerArgs_stripActs(AX)
-	MOVQ integerArgs_pairOut(AX), R11
-	MOVQ R11, integerArgs_stripOut(AX)
+	R_1085
 next:
-	DECQ integerArgs_turnsLeft(AX)
-	CMPQ integerArgs_turnsLeft(AX), $-1
-	JGE turn
-	TILERELEASE
-	VZEROUPPER
+	R_1105
 	RET

@@ -5,6 +5,2106 @@
 #include "textflag.h"
 #include "go_asm.h"
 
+// Runs of instructions that repeat.
+#define R_0 \
+	VPMADDUBSW Y14, Y12, Y14 \
+	VPMADDUBSW Y15, Y13, Y15
+#define R_1 \
+	VCVTDQ2PS Y8, Y8 \
+	VBROADCASTSS 0(BX), Y14
+#define R_3 \
+	VPSIGNB Y12, Y14, Y14 \
+	VPMADDUBSW Y14, Y13, Y14
+#define R_4 \
+	VCVTDQ2PS Y9, Y9 \
+	VBROADCASTSS 4(BX), Y14
+#define R_5 \
+	VPSHUFB integerSpread<>(SB), Y14, Y14 \
+	VPAND integerEach<>(SB), Y14, Y14
+#define R_6 \
+	VPMOVZXWD 0(R13), Y12 \
+	VPSLLD $16, Y12, Y12
+#define R_8 \
+	VPMADDWD integerOnes<>(SB), Y15, Y15 \
+	VPMADDWD integerTops<>(SB), Y14, Y14
+#define R_9 \
+	VPAND integerLow2<>(SB), Y12, Y12 \
+	VPAND integerLow2<>(SB), Y13, Y13
+#define R_13 \
+	LEAQ 0(R8), R13 \
+	ADDQ integerArgs_codes(AX), R13
+#define R_15 \
+	VPMADDWD Y13, Y14, Y14 \
+	VPADDD Y14, Y8, Y8
+#define R_16 \
+	VPXOR Y8, Y8, Y8 \
+	VPXOR Y9, Y9, Y9
+#define R_20 \
+	ADDQ $16, BX \
+	DECQ CX
+#define R_21 \
+	PREFETCHT0 4608(R13) \
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+#define R_23 \
+	VPOR Y14, Y13, Y13 \
+	VPBROADCASTD 0(BX), Y14
+#define R_24 \
+	VMOVDQU 0(SI), Y12 \
+	PREFETCHT0 4608(SI)
+#define R_25 \
+	VMOVDQU 64(SI), Y12 \
+	PREFETCHT0 4672(SI)
+#define R_27 \
+	R_0 \
+	VPADDW Y15, Y14, Y14 \
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+#define R_28 \
+	R_1 \
+	VMULPS Y14, Y8, Y8
+#define R_29 \
+	VPMOVZXWD 16(R13), Y12 \
+	VPSLLD $16, Y12, Y12
+#define R_30 \
+	VPSRLW $4, Y12, Y13 \
+	VPAND integerLow4<>(SB), Y12, Y12 \
+	VPAND integerLow4<>(SB), Y13, Y13
+#define R_31 \
+	VPMADDUBSW Y14, Y12, Y15 \
+	VPMADDUBSW Y14, Y13, Y14
+#define R_32 \
+	R_3 \
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+#define R_33 \
+	R_4 \
+	VMULPS Y14, Y9, Y9
+#define R_34 \
+	R_5 \
+	VPCMPEQB integerEach<>(SB), Y14, Y14 \
+	VPAND integerBit2<>(SB), Y14, Y14
+#define R_35 \
+	VCVTDQ2PS Y10, Y10 \
+	VBROADCASTSS 8(BX), Y14 \
+	VMULPS Y14, Y10, Y10
+#define R_36 \
+	VPADDD Y14, Y8, Y8 \
+	VPBROADCASTD 4(BX), Y14
+#define R_39 \
+	ADDQ $32, BX \
+	DECQ CX
+#define R_40 \
+	VPMADDWD Y13, Y14, Y14 \
+	VPADDD Y14, Y9, Y9
+#define R_42 \
+	VPSRLW $7, Y12, Y13 \
+	VPAND integerBit0<>(SB), Y13, Y13 \
+	VPAND integerLow7<>(SB), Y12, Y12
+#define R_44 \
+	VPXOR integerMiddle8<>(SB), Y12, Y12 \
+	VPABSB Y12, Y13
+#define R_48 \
+	MOVQ DX, BX \
+	R_16
+#define R_53 \
+	MOVQ integerArgs_steps(AX), CX \
+	CMPQ CX, $2
+#define R_54 \
+	R_1 \
+	VMULPS Y14, Y8, Y8 \
+	VFMADD231PS Y12, Y8, Y0
+#define R_55 \
+	R_0 \
+	VPADDW Y14, Y8, Y8 \
+	VPADDW Y15, Y8, Y8
+#define R_56 \
+	R_27 \
+	VPADDD Y14, Y8, Y8
+#define R_57 \
+	R_4 \
+	VMULPS Y14, Y9, Y9 \
+	VFMADD231PS Y12, Y9, Y1
+#define R_59 \
+	VMOVDQU (SI), Y14 \
+	VPSRLW $0, Y14, Y12 \
+	VPSRLW $2, Y14, Y13 \
+	R_9
+#define R_61 \
+	VPADDD Y14, Y10, Y10 \
+	R_35
+#define R_63 \
+	R_5 \
+	VPCMPEQB integerEach<>(SB), Y14, Y14 \
+	VPAND integerBit4<>(SB), Y14, Y14
+#define R_66 \
+	R_33 \
+	VFMADD231PS Y12, Y9, Y5
+#define R_67 \
+	VCVTDQ2PS Y11, Y11 \
+	VBROADCASTSS 12(BX), Y14 \
+	VMULPS Y14, Y11, Y11
+#define R_69 \
+	R_3 \
+	VPMADDWD 0(R14), Y14, Y14
+#define R_70 \
+	VPXOR Y0, Y0, Y0 \
+	VPXOR Y1, Y1, Y1 \
+	VPXOR Y2, Y2, Y2 \
+	VPXOR Y3, Y3, Y3
+#define R_71 \
+	VPBROADCASTD 8(BX), Y14 \
+	VPBROADCASTD 12(BX), Y15
+#define R_74 \
+	LEAQ 0(R8)(R11*1), R13 \
+	ADDQ integerArgs_codes(AX), R13
+#define R_75 \
+	VCVTPH2PS 0(R13), Y12 \
+	VCVTPH2PS 32(R13), Y13
+#define R_76 \
+	VMOVUPS 0(R13), Y12 \
+	VMOVUPS 64(R13), Y13
+#define R_77 \
+	VPMOVZXBD 32(R13), Y13 \
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+#define R_78 \
+	VCVTPH2PS 16(R13), Y12 \
+	VCVTPH2PS 48(R13), Y13
+#define R_79 \
+	VMOVUPS 32(R13), Y12 \
+	VMOVUPS 96(R13), Y13
+#define R_80 \
+	VPBROADCASTD 16(BX), Y14 \
+	VPBROADCASTD 24(BX), Y15
+#define R_81 \
+	VPBROADCASTD 20(BX), Y14 \
+	VPBROADCASTD 28(BX), Y15
+#define R_87 \
+	R_27 \
+	VPADDD Y14, Y9, Y9
+#define R_88 \
+	VMOVDQU (SI), Y14 \
+	VPSRLW $4, Y14, Y12 \
+	VPSRLW $6, Y14, Y13 \
+	R_9
+#define R_89 \
+	VPADDD Y14, Y8, Y8 \
+	R_28
+#define R_90 \
+	R_0 \
+	VPADDW Y14, Y9, Y9 \
+	VPADDW Y15, Y9, Y9
+#define R_92 \
+	VPAND integerLow4<>(SB), Y12, Y12 \
+	VMOVDQU integerLevels<>(SB), Y14 \
+	VPSHUFB Y12, Y14, Y12 \
+	VPABSB Y12, Y13
+#define R_93 \
+	MOVQ integerArgs_tiles(AX), CX \
+	SHRQ $1, CX \
+	MOVQ integerArgs_outTile(AX), DX \
+	IMULQ DX, CX \
+	ADDQ R9, CX
+#define R_94 \
+	R_3 \
+	VPMADDWD 32(R14), Y14, Y14
+#define R_95 \
+	R_6 \
+	VPMOVZXWD 32(R13), Y13 \
+	VPSLLD $16, Y13, Y13
+#define R_96 \
+	VPMOVZXBD 64(R13), Y13 \
+	VMOVUPS 0(R13), Y12
+#define R_97 \
+	VPMOVZXBD 40(R13), Y13 \
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+#define R_98 \
+	VPMOVZXBD 72(R13), Y13 \
+	VMOVUPS 32(R13), Y12
+#define R_99 \
+	MOVQ integerArgs_weights(AX), R8 \
+	MOVQ integerArgs_out(AX), R9 \
+	MOVQ integerArgs_tiles(AX), R10
+#define R_100 \
+	MOVQ integerArgs_acts(AX), DX \
+	MOVQ integerArgs_groups(AX), R12 \
+	R_70
+#define R_101 \
+	R_13 \
+	R_21 \
+	JEQ half0 \
+	JGT other0
+#define R_108 \
+	R_24 \
+	R_30
+#define R_109 \
+	VPXOR Y4, Y4, Y4 \
+	VPXOR Y5, Y5, Y5
+#define R_110 \
+	VPSLLD $16, Y13, Y14 \
+	VPBLENDW $0xaa, Y14, Y13, Y14
+#define R_114 \
+	PREFETCHT0 4608(SI) \
+	R_59
+#define R_116 \
+	R_0 \
+	VPADDW Y15, Y14, Y14 \
+	VPMADDWD 0(R14), Y14, Y14
+#define R_117 \
+	R_31 \
+	R_8 \
+	VPADDD Y15, Y8, Y8 \
+	VPADDD Y14, Y8, Y8
+#define R_118 \
+	R_29 \
+	VPMOVZXWD 48(R13), Y13 \
+	VPSLLD $16, Y13, Y13
+#define R_119 \
+	R_13 \
+	CMPQ integerArgs_scale(AX), $const_scaleF16 \
+	JEQ half1 \
+	JGT other1
+#define R_120 \
+	ADDQ integerArgs_block(AX), R8 \
+	DECQ R12 \
+	JNZ group \
+	VMOVUPS Y0, 0(R9)
+#define R_122 \
+	R_31 \
+	R_8 \
+	VPADDD Y15, Y9, Y9 \
+	VPADDD Y14, Y9, Y9
+#define R_123 \
+	R_25 \
+	R_30
+#define R_124 \
+	TESTQ R11, R11 \
+	JZ end \
+	R_93
+#define R_129 \
+	VMOVUPS Y0, 0(R9) \
+	VMOVUPS Y0, 32(R9)
+#define R_131 \
+	R_75 \
+	JMP scaled0
+#define R_134 \
+	TESTQ $const_scalePoints, integerArgs_scale(AX) \
+	JNZ points0
+#define R_138 \
+	R_96 \
+	JMP pointed0
+#define R_140 \
+	R_78 \
+	JMP scaled1
+#define R_143 \
+	VMOVUPS 32(R13), Y12 \
+	JMP symmetric1
+#define R_145 \
+	R_98 \
+	JMP pointed1
+#define R_147 \
+	R_0 \
+	VPADDW Y15, Y14, Y14 \
+	VPMADDWD 32(R14), Y14, Y14
+#define R_148 \
+	R_32 \
+	VPADDD Y14, Y8, Y8
+#define R_149 \
+	R_27 \
+	VPADDD Y14, Y10, Y10
+#define R_150 \
+	VMOVDQU 0(SI), Y12 \
+	R_30
+#define R_151 \
+	VPBROADCASTD 20(BX), Y14 \
+	VPADDD Y14, Y9, Y9
+#define R_152 \
+	MOVQ integerArgs_decoded(AX), R14 \
+	XORL R15, R15 \
+	CMPQ integerArgs_scale(AX), $const_scaleFactors \
+	JEQ super \
+	VMOVDQU integerOnes<>(SB), Y15 \
+	VMOVDQU Y15, 0(R14) \
+	VMOVDQU Y15, 32(R14)
+#define R_154 \
+	MOVQ integerArgs_per(AX), R15 \
+	MOVQ integerArgs_decoded(AX), R14 \
+	JMP group
+#define R_157 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ zeroFull0 \
+	R_6 \
+	JMP symmetric0
+#define R_158 \
+	VMOVUPS 0(R13), Y12 \
+	JMP symmetric0
+#define R_163 \
+	TESTQ $const_scalePoints, integerArgs_scale(AX) \
+	JNZ points1
+#define R_169 \
+	MOVQ integerArgs_decoded(AX), R14 \
+	VMOVDQU Y0, 2560(R14)
+#define R_171 \
+	R_55 \
+	VPBROADCASTD 4(BX), Y14
+#define R_172 \
+	ADDQ $48, BX \
+	DECQ CX
+#define R_174 \
+	R_61 \
+	VFMADD231PS Y12, Y10, Y2
+#define R_179 \
+	ADDQ $64, SI \
+	ADDQ $32, DI
+#define R_180 \
+	ADDQ integerArgs_plane(AX), DI \
+	R_16
+#define R_183 \
+	R_32 \
+	VPADDD Y14, Y9, Y9
+#define R_184 \
+	VMOVDQU 64(SI), Y12 \
+	R_30
+#define R_185 \
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
+	JEQ zeroHalf0 \
+	CMPQ integerArgs_scale(AX), $const_scaleF32 \
+	JNE zeros0 \
+	R_76 \
+	JMP scaled0
+#define R_186 \
+	VPADDD Y14, Y8, Y8 \
+	R_54
+#define R_189 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ zeroFull1 \
+	R_29 \
+	JMP symmetric1
+#define R_191 \
+	ADDQ $64, R14 \
+	MOVQ BX, DX \
+	ADDQ integerArgs_block(AX), R8 \
+	DECQ R15 \
+	JNZ group
+#define R_192 \
+	VPBROADCASTD 20(BX), Y14 \
+	R_40
+#define R_193 \
+	R_0 \
+	VPADDW Y14, Y10, Y10 \
+	VPADDW Y15, Y10, Y10
+#define R_194 \
+	ADDQ $64, BX \
+	DECQ CX
+#define R_199 \
+	VMOVDQU integerValues<>(SB), Y14 \
+	VPSHUFB Y12, Y14, Y12 \
+	VPSHUFB Y13, Y14, Y13
+#define R_201 \
+	VPXOR Y6, Y6, Y6 \
+	VPXOR Y7, Y7, Y7
+#define R_202 \
+	MOVQ DX, BX \
+	VPXOR Y8, Y8, Y8
+#define R_203 \
+	VPBROADCASTD 0(BX), Y14 \
+	VPBROADCASTD 4(BX), Y15
+#define R_204 \
+	TESTQ R15, R15 \
+	JNZ factors0 \
+	R_101 \
+	R_95
+#define R_205 \
+	TESTQ R15, R15 \
+	JNZ factors1 \
+	R_119 \
+	R_118
+#define R_206 \
+	R_33 \
+	VFMADD231PS Y12, Y9, Y3
+#define R_208 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_89
+#define R_209 \
+	VFMADD231PS Y14, Y13, Y0 \
+	R_57
+#define R_211 \
+	VPADDD Y8, Y0, Y0 \
+	VPADDD Y9, Y1, Y1
+#define R_212 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_15 \
+	R_28
+#define R_214 \
+	VPBROADCASTD 24(BX), Y14 \
+	VPBROADCASTD 36(BX), Y15
+#define R_215 \
+	VPBROADCASTD 28(BX), Y14 \
+	VPBROADCASTD 40(BX), Y15
+#define R_216 \
+	VPBROADCASTD 32(BX), Y14 \
+	VPBROADCASTD 44(BX), Y15
+#define R_217 \
+	VPBROADCASTD 12(BX), Y14 \
+	VPBROADCASTD 28(BX), Y15
+#define R_218 \
+	VPBROADCASTD 36(BX), Y14 \
+	VPBROADCASTD 52(BX), Y15
+#define R_219 \
+	VPBROADCASTD 40(BX), Y14 \
+	VPBROADCASTD 56(BX), Y15
+#define R_220 \
+	VPBROADCASTD 44(BX), Y14 \
+	VPBROADCASTD 60(BX), Y15
+#define R_223 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ pointsFull0 \
+	R_77 \
+	JNZ pointsHalf0 \
+	R_6 \
+	JMP pointed0
+#define R_224 \
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
+	JEQ zeroHalf1 \
+	CMPQ integerArgs_scale(AX), $const_scaleF32 \
+	JNE zeros1 \
+	R_79 \
+	JMP scaled1
+#define R_225 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ pointsFull1 \
+	R_97 \
+	JNZ pointsHalf1 \
+	R_29 \
+	JMP pointed1
+#define R_226 \
+	VPBROADCASTD 0(DI), Y14 \
+	R_34 \
+	VPOR Y14, Y12, Y12 \
+	VPBROADCASTD 8(DI), Y14 \
+	R_34 \
+	R_23
+#define R_227 \
+	R_88 \
+	VPBROADCASTD 16(DI), Y14 \
+	R_34 \
+	VPOR Y14, Y12, Y12 \
+	VPBROADCASTD 24(DI), Y14 \
+	R_34
+#define R_228 \
+	R_0 \
+	VPADDW Y15, Y14, Y14
+#define R_229 \
+	VPAND integerBits45<>(SB), Y14, Y14 \
+	VPOR Y14, Y12, Y12 \
+	VMOVDQU (DI), Y14
+#define R_230 \
+	VPBROADCASTD 0(BX), Y14 \
+	VPBROADCASTD 8(BX), Y15
+#define R_231 \
+	R_33 \
+	VFMADD231PS Y12, Y9, Y7
+#define R_232 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_15 \
+	R_28
+#define R_233 \
+	R_129 \
+	VMOVUPS Y0, 64(R9) \
+	VMOVUPS Y0, 96(R9)
+#define R_234 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_89
+#define R_236 \
+	VPBROADCASTD 32(BX), Y14 \
+	VPBROADCASTD 48(BX), Y15
+#define R_237 \
+	VPSRLD $16, Y13, Y13 \
+	VCVTDQ2PS Y13, Y13 \
+	VMULPS Y12, Y13, Y13
+#define R_244 \
+	R_28 \
+	VFMADD231PS Y12, Y8, Y2
+#define R_250 \
+	R_100 \
+	R_109 \
+	R_201
+#define R_255 \
+	VPOR Y14, Y13, Y13 \
+	R_80
+#define R_256 \
+	ADDQ $128, SI \
+	R_20
+#define R_258 \
+	R_32 \
+	VPADDD Y14, Y10, Y10
+#define R_259 \
+	VPBROADCASTD 28(BX), Y14 \
+	VPADDD Y14, Y9, Y9
+#define R_260 \
+	R_33 \
+	VFMADD231PS Y12, Y9, Y4
+#define R_261 \
+	VPBROADCASTD 8(BX), Y14 \
+	VPBROADCASTD 20(BX), Y15
+#define R_262 \
+	VPAND integerPair<>(SB), Y14, Y14 \
+	VPOR Y14, Y13, Y13 \
+	VPSUBD integerMiddle<>(SB), Y13, Y13 \
+	R_110
+#define R_264 \
+	R_74 \
+	R_21 \
+	JEQ half2 \
+	JGT other2
+#define R_265 \
+	R_74 \
+	CMPQ integerArgs_scale(AX), $const_scaleF16 \
+	JEQ half3
+#define R_266 \
+	R_28 \
+	VFMADD231PS Y12, Y8, Y3
+#define R_267 \
+	ADDQ DX, R9 \
+	DECQ R10 \
+	JNZ tile \
+	ADDQ R11, R8 \
+	LEAQ (CX)(DX*1), R9
+#define R_269 \
+	R_27 \
+	R_36 \
+	VPBROADCASTD 12(BX), Y15 \
+	R_87
+#define R_272 \
+	R_227 \
+	VPOR Y14, Y13, Y13
+#define R_273 \
+	ADDQ $128, SI \
+	R_39
+#define R_274 \
+	R_31 \
+	R_8 \
+	VPADDD Y15, Y10, Y10 \
+	VPADDD Y14, Y10, Y10
+#define R_275 \
+	VPBROADCASTD 36(BX), Y14 \
+	VPADDD Y14, Y9, Y9
+#define R_276 \
+	VPMADDWD 1024(R14), Y14, Y14 \
+	VPADDD Y14, Y8, Y8
+#define R_278 \
+	R_53 \
+	JLE short0
+#define R_285 \
+	JNZ short0 \
+	VPMADDWD 0(R14), Y8, Y8
+#define R_287 \
+	JNZ short1 \
+	VPMADDWD 32(R14), Y8, Y8
+#define R_288 \
+	VFMADD231PS Y12, Y8, Y1 \
+	JMP added1
+#define R_289 \
+	R_75 \
+	JMP scaled2
+#define R_292 \
+	TESTQ $const_scalePoints, integerArgs_scale(AX) \
+	JNZ points2
+#define R_296 \
+	VPBROADCASTD 8(BX), Y14 \
+	VPBROADCASTD 24(BX), Y15
+#define R_297 \
+	R_99 \
+	SHRQ $1, R10 \
+	JZ last \
+	MOVQ integerArgs_tileBytes(AX), R11 \
+	IMULQ R10, R11
+#define R_298 \
+	XORL R11, R11 \
+	MOVQ $1, R10 \
+	MOVQ integerArgs_tiles(AX), CX \
+	TESTQ $1, CX \
+	JNZ tile
+#define R_299 \
+	R_28 \
+	VFMADD231PS Y12, Y8, Y4
+#define R_300 \
+	ADDQ integerArgs_outTile(AX), R9 \
+	DECQ R10 \
+	JNZ tile \
+	VZEROUPPER
+#define R_301 \
+	VPMADDWD 1056(R14), Y14, Y14 \
+	VPADDD Y14, Y8, Y8
+#define R_302 \
+	R_152 \
+	VMOVDQU Y15, 1024(R14) \
+	VMOVDQU Y15, 1056(R14)
+#define R_303 \
+	R_203 \
+	R_56
+#define R_304 \
+	R_53 \
+	JLE short1
+#define R_305 \
+	TESTQ R15, R15 \
+	JNZ factors2 \
+	R_264
+#define R_306 \
+	TESTQ R15, R15 \
+	JNZ factors3
+#define R_307 \
+	R_265 \
+	JGT other3 \
+	R_118
+#define R_313 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ zeroFull2 \
+	R_6 \
+	JMP symmetric2
+#define R_314 \
+	VMOVUPS 0(R13), Y12 \
+	JMP symmetric2
+#define R_317 \
+	R_96 \
+	JMP pointed2
+#define R_319 \
+	R_78 \
+	JMP scaled3
+#define R_322 \
+	TESTQ $const_scalePoints, integerArgs_scale(AX) \
+	JNZ points3
+#define R_324 \
+	VMOVUPS 32(R13), Y12 \
+	JMP symmetric3
+#define R_326 \
+	R_98 \
+	JMP pointed3
+#define R_327 \
+	R_230 \
+	R_269
+#define R_329 \
+	VBROADCASTSS 12(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y3
+#define R_335 \
+	VPADDD Y8, Y4, Y4 \
+	VPADDD Y9, Y5, Y5
+#define R_337 \
+	R_99 \
+	XORL R11, R11
+#define R_338 \
+	R_69 \
+	VPADDD Y14, Y8, Y8
+#define R_339 \
+	TESTQ R11, R11 \
+	JZ decode \
+	MOVQ DX, BX \
+	R_93 \
+	MOVQ BX, DX \
+	VMOVUPS Y0, 0(CX) \
+	VMOVUPS Y0, 32(CX)
+#define R_340 \
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
+	JEQ zeroHalf2 \
+	CMPQ integerArgs_scale(AX), $const_scaleF32 \
+	JNE zeros2 \
+	R_76 \
+	JMP scaled2
+#define R_342 \
+	JNZ decode \
+	R_124 \
+	JMP stored
+#define R_348 \
+	R_171 \
+	VPBROADCASTD 12(BX), Y15 \
+	R_90
+#define R_350 \
+	VFMADD231PS Y14, Y13, Y1 \
+	R_35 \
+	VFMADD231PS Y12, Y10, Y2
+#define R_351 \
+	VBROADCASTSS 20(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y5
+#define R_357 \
+	R_191 \
+	R_169 \
+	VMOVDQU Y1, 2624(R14) \
+	VMOVDQU Y2, 2688(R14)
+#define R_360 \
+	VPBROADCASTD 44(BX), Y14 \
+	VPADDD Y14, Y11, Y11 \
+	R_67
+#define R_361 \
+	VFMADD231PS Y12, Y11, Y3 \
+	JMP added0
+#define R_362 \
+	VFMADD231PS Y12, Y11, Y7 \
+	JMP added1
+#define R_364 \
+	ADDQ integerArgs_plane(AX), DI \
+	VPXOR Y8, Y8, Y8
+#define R_365 \
+	R_114 \
+	R_226
+#define R_366 \
+	R_180 \
+	VPXOR Y10, Y10, Y10
+#define R_370 \
+	R_94 \
+	VPADDD Y14, Y8, Y8
+#define R_371 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ pointsFull2 \
+	R_77 \
+	JNZ pointsHalf2 \
+	R_6 \
+	JMP pointed2
+#define R_372 \
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
+	JEQ zeroHalf3 \
+	CMPQ integerArgs_scale(AX), $const_scaleF32 \
+	JNE zeros3 \
+	R_79 \
+	JMP scaled3
+#define R_373 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ zeroFull3 \
+	R_29 \
+	JMP symmetric3
+#define R_376 \
+	R_233 \
+	VMOVUPS Y0, 128(R9) \
+	VMOVUPS Y0, 160(R9)
+#define R_377 \
+	JNZ decode \
+	JMP stored
+#define R_379 \
+	R_0 \
+	VPADDW Y14, Y11, Y11 \
+	VPADDW Y15, Y11, Y11
+#define R_384 \
+	LEAQ 0(R8), SI \
+	MOVQ DX, BX \
+	LEAQ 0(R8), DI
+#define R_386 \
+	R_59 \
+	R_226
+#define R_390 \
+	ADDQ $128, SI \
+	ADDQ $32, DI
+#define R_391 \
+	R_116 \
+	VPADDD Y14, Y9, Y9
+#define R_395 \
+	R_202 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_397 \
+	VMOVDQU 128(SI), Y12 \
+	PREFETCHT0 4736(SI)
+#define R_398 \
+	VMOVDQU 192(SI), Y12 \
+	PREFETCHT0 4800(SI)
+#define R_399 \
+	VMOVDQU 0(SI), Y12 \
+	VPSRLW $4, Y12, Y12 \
+	R_92
+#define R_400 \
+	VFMADD231PS Y12, Y8, Y2 \
+	JMP added2
+#define R_401 \
+	VFMADD231PS Y12, Y8, Y3 \
+	JMP added3
+#define R_402 \
+	R_61 \
+	VFMADD231PS Y12, Y10, Y5 \
+	JMP added1
+#define R_403 \
+	R_305 \
+	R_95
+#define R_404 \
+	R_306 \
+	R_307
+#define R_405 \
+	LEAQ 0(R8), SI \
+	R_48 \
+	VPXOR Y10, Y10, Y10
+#define R_407 \
+	VPADDD Y14, Y8, Y8 \
+	VCVTDQ2PS Y8, Y8 \
+	VMULPS Y12, Y8, Y8 \
+	VBROADCASTSS 0(BX), Y14
+#define R_408 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ pointsFull3 \
+	R_97 \
+	JNZ pointsHalf3 \
+	R_29 \
+	JMP pointed3
+#define R_409 \
+	VPBROADCASTD 44(BX), Y14 \
+	VPMADDWD Y13, Y14, Y14 \
+	VPADDD Y14, Y11, Y11 \
+	R_67
+#define R_411 \
+	VPBROADCASTD 0(DI), Y14 \
+	R_63 \
+	VPOR Y14, Y12, Y12 \
+	VPBROADCASTD 8(DI), Y14 \
+	R_63 \
+	R_23
+#define R_412 \
+	VPBROADCASTD 16(DI), Y14 \
+	R_63 \
+	VPOR Y14, Y12, Y12 \
+	VPBROADCASTD 24(DI), Y14 \
+	R_63
+#define R_413 \
+	R_147 \
+	VPADDD Y14, Y9, Y9
+#define R_417 \
+	ADDQ $128, SI \
+	ADDQ $64, DI
+#define R_419 \
+	R_48 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_420 \
+	VMOVDQU 64(SI), Y12 \
+	VPSRLW $4, Y12, Y12 \
+	R_92
+#define R_421 \
+	LEAQ 32(R8), SI \
+	R_48 \
+	VPXOR Y10, Y10, Y10
+#define R_427 \
+	VPSRLD $16, Y10, Y10 \
+	VPBLENDW $0xaa, Y11, Y10, Y10
+#define R_428 \
+	VPSLLD $16, Y13, Y13 \
+	R_237
+#define R_429 \
+	VPAND integerNibble<>(SB), Y13, Y13 \
+	VPMOVZXWD 96(R13), Y14
+#define R_435 \
+	R_28 \
+	VFMADD231PS Y12, Y8, Y6
+#define R_445 \
+	VMOVDQU (DI), Y14 \
+	VPSLLW $4, Y14, Y14 \
+	R_229 \
+	VPSLLW $2, Y14, Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14 \
+	R_23
+#define R_446 \
+	VMOVDQU (DI), Y14 \
+	R_229 \
+	VPSRLW $2, Y14, Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14
+#define R_448 \
+	R_69 \
+	VPADDD Y14, Y9, Y9
+#define R_449 \
+	R_116 \
+	VPADDD Y14, Y8, Y8
+#define R_450 \
+	VPXOR Y11, Y11, Y11 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_451 \
+	MOVQ integerArgs_per(AX), R13 \
+	IMULQ integerArgs_block(AX), R13 \
+	ADDQ R8, R13 \
+	MOVQ integerArgs_decoded(AX), R14
+#define R_452 \
+	VPAND integerPairs<>(SB), Y14, Y14 \
+	VPOR Y14, Y10, Y10 \
+	VPSLLD $16, Y10, Y14
+#define R_453 \
+	VPAND integerPairs<>(SB), Y14, Y14 \
+	VPOR Y14, Y11, Y11 \
+	VPSLLD $16, Y11, Y14
+#define R_454 \
+	VPAND integerNibble<>(SB), Y13, Y13 \
+	VPMOVZXWD 112(R13), Y14
+#define R_460 \
+	VCVTDQ2PS Y9, Y9 \
+	VMULPS Y12, Y9, Y9 \
+	VBROADCASTSS 4(BX), Y14
+#define R_465 \
+	R_172 \
+	JNZ step0
+#define R_466 \
+	R_35 \
+	VFMADD231PS Y12, Y10, Y5
+#define R_471 \
+	R_194 \
+	JNZ step1
+#define R_473 \
+	R_94 \
+	VPADDD Y14, Y9, Y9
+#define R_474 \
+	R_147 \
+	VPADDD Y14, Y8, Y8
+#define R_475 \
+	LEAQ 12(BX), DX \
+	R_120 \
+	VMOVUPS Y1, 32(R9) \
+	R_124 \
+	VMOVUPS Y2, 0(CX) \
+	VMOVUPS Y3, 32(CX)
+#define R_478 \
+	VPBROADCASTD 12(BX), Y15 \
+	R_27 \
+	R_36 \
+	VPBROADCASTD 16(BX), Y15 \
+	R_87 \
+	R_261 \
+	R_149
+#define R_480 \
+	R_172 \
+	JNZ step1
+#define R_488 \
+	R_194 \
+	JNZ step0
+#define R_489 \
+	R_35 \
+	VFMADD231PS Y12, Y10, Y6
+#define R_494 \
+	LEAQ 32(R8), SI \
+	MOVQ DX, BX \
+	LEAQ 4(R8), DI
+#define R_496 \
+	R_71 \
+	R_56 \
+	R_256
+#define R_497 \
+	CALL integerFactorsKAVX2<>(SB) \
+	R_154
+#define R_498 \
+	R_80 \
+	R_56 \
+	R_81 \
+	R_87 \
+	R_273
+#define R_499 \
+	R_364 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_501 \
+	R_36 \
+	VPBROADCASTD 12(BX), Y15
+#define R_502 \
+	R_116 \
+	VPADDD Y14, Y10, Y10
+#define R_507 \
+	LEAQ 24(BX), DX \
+	R_120 \
+	VMOVUPS Y2, 32(R9) \
+	VMOVUPS Y1, 64(R9) \
+	VMOVUPS Y3, 96(R9) \
+	R_124 \
+	VMOVUPS Y4, 0(CX) \
+	VMOVUPS Y6, 32(CX) \
+	VMOVUPS Y5, 64(CX) \
+	VMOVUPS Y7, 96(CX)
+#define R_508 \
+	R_214 \
+	R_56 \
+	R_215 \
+	R_87 \
+	R_216 \
+	R_149
+#define R_517 \
+	R_180 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_518 \
+	VPMADDWD 1024(R14), Y14, Y14 \
+	VPADDD Y14, Y9, Y9
+#define R_519 \
+	R_147 \
+	VPADDD Y14, Y10, Y10
+#define R_521 \
+	R_42 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_117
+#define R_526 \
+	R_32 \
+	VPADDD Y14, Y11, Y11
+#define R_527 \
+	VCVTPH2PS 0(R13), Y12 \
+	JMP scaled0
+#define R_528 \
+	VCVTPH2PS 16(R13), Y12 \
+	JMP scaled1
+#define R_531 \
+	R_3 \
+	R_276
+#define R_532 \
+	VPSRAD $16, Y14, Y14 \
+	VCVTDQ2PS Y14, Y14
+#define R_533 \
+	R_100 \
+	R_302
+#define R_535 \
+	R_53 \
+	JLE short2
+#define R_536 \
+	R_129 \
+	R_339
+#define R_537 \
+	VPADDD Y8, Y0, Y0 \
+	JMP added0
+#define R_538 \
+	VPADDD Y8, Y1, Y1 \
+	JMP added1
+#define R_539 \
+	R_232 \
+	R_288
+#define R_540 \
+	JNZ short2 \
+	VPMADDWD 1024(R14), Y8, Y8
+#define R_541 \
+	VPADDD Y8, Y2, Y2 \
+	JMP added2
+#define R_542 \
+	LEAQ 36(BX), DX \
+	R_120 \
+	VMOVUPS Y3, 32(R9) \
+	VMOVUPS Y1, 64(R9) \
+	VMOVUPS Y4, 96(R9) \
+	VMOVUPS Y2, 128(R9) \
+	VMOVUPS Y5, 160(R9)
+#define R_543 \
+	VPBROADCASTD 16(BX), Y15 \
+	R_27 \
+	R_36 \
+	VPBROADCASTD 20(BX), Y15 \
+	R_87 \
+	R_296 \
+	R_149 \
+	R_217 \
+	R_27 \
+	VPADDD Y14, Y11, Y11
+#define R_546 \
+	VPMADDWD 1056(R14), Y14, Y14 \
+	VPADDD Y14, Y9, Y9
+#define R_547 \
+	R_44 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_148
+#define R_548 \
+	R_42 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_31 \
+	R_8 \
+	VPADDD Y15, Y8, Y8 \
+	R_36 \
+	R_122
+#define R_550 \
+	R_31 \
+	R_8 \
+	VPADDD Y15, Y11, Y11 \
+	VPADDD Y14, Y11, Y11
+#define R_551 \
+	VMOVUPS 0(R13), Y12 \
+	JMP scaled0
+#define R_552 \
+	VMOVUPS 32(R13), Y12 \
+	JMP scaled1
+#define R_553 \
+	R_69 \
+	VPADDD Y14, Y10, Y10
+#define R_555 \
+	R_3 \
+	R_301
+#define R_556 \
+	R_54 \
+	VBROADCASTSS 4(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y0
+#define R_558 \
+	R_53 \
+	JLE short3
+#define R_561 \
+	R_232 \
+	R_400
+#define R_562 \
+	JNZ short3 \
+	VPMADDWD 1056(R14), Y8, Y8
+#define R_566 \
+	R_250 \
+	R_302
+#define R_573 \
+	R_236 \
+	R_56 \
+	R_218 \
+	R_87 \
+	R_219 \
+	R_149 \
+	R_220 \
+	R_27 \
+	VPADDD Y14, Y11, Y11
+#define R_574 \
+	LEAQ 48(BX), DX \
+	R_120 \
+	VMOVUPS Y4, 32(R9) \
+	VMOVUPS Y1, 64(R9) \
+	VMOVUPS Y5, 96(R9) \
+	VMOVUPS Y2, 128(R9) \
+	VMOVUPS Y6, 160(R9) \
+	VMOVUPS Y3, 192(R9) \
+	VMOVUPS Y7, 224(R9)
+#define R_575 \
+	R_44 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_32 \
+	R_36 \
+	R_183
+#define R_576 \
+	R_94 \
+	VPADDD Y14, Y10, Y10
+#define R_577 \
+	R_28 \
+	VFMADD231PS Y12, Y8, Y1 \
+	VBROADCASTSS 4(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y1
+#define R_579 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_15 \
+	R_54 \
+	JMP added0
+#define R_582 \
+	R_232 \
+	R_401
+#define R_586 \
+	R_233 \
+	R_339 \
+	VMOVUPS Y0, 64(CX) \
+	VMOVUPS Y0, 96(CX)
+#define R_587 \
+	R_211 \
+	JMP added0
+#define R_592 \
+	R_335 \
+	JMP added2
+#define R_600 \
+	R_100 \
+	R_109 \
+	R_152
+#define R_601 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_478
+#define R_602 \
+	R_244 \
+	VBROADCASTSS 4(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y2
+#define R_604 \
+	VPADDD Y8, Y3, Y3 \
+	R_191 \
+	R_169 \
+	VMOVDQU Y1, 2592(R14) \
+	VMOVDQU Y2, 3584(R14) \
+	VMOVDQU Y3, 3616(R14) \
+	MOVL $1, CX
+#define R_605 \
+	R_54 \
+	VBROADCASTSS 8(BX), Y14 \
+	R_209 \
+	VBROADCASTSS 12(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y1
+#define R_610 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_186 \
+	R_151
+#define R_612 \
+	VPADDD Y8, Y2, Y2 \
+	VPADDD Y9, Y3, Y3 \
+	JMP added1
+#define R_615 \
+	R_234 \
+	VFMADD231PS Y12, Y8, Y4 \
+	R_151
+#define R_626 \
+	R_285 \
+	VPMADDWD 0(R14), Y9, Y9 \
+	VPMADDWD 0(R14), Y10, Y10
+#define R_627 \
+	R_211 \
+	VPADDD Y10, Y2, Y2 \
+	JMP added0
+#define R_631 \
+	R_266 \
+	VBROADCASTSS 4(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y3
+#define R_632 \
+	R_244 \
+	VBROADCASTSS 8(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y2 \
+	R_206 \
+	R_329
+#define R_633 \
+	R_299 \
+	VBROADCASTSS 8(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y4 \
+	R_66 \
+	VBROADCASTSS 12(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y5
+#define R_636 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_15 \
+	R_54 \
+	R_192 \
+	R_57 \
+	JMP added0
+#define R_637 \
+	R_234 \
+	VFMADD231PS Y12, Y8, Y2 \
+	R_151
+#define R_638 \
+	R_212 \
+	VFMADD231PS Y12, Y8, Y2 \
+	R_192 \
+	R_206 \
+	JMP added1
+#define R_653 \
+	R_287 \
+	VPMADDWD 32(R14), Y9, Y9 \
+	VPMADDWD 32(R14), Y10, Y10
+#define R_661 \
+	R_250 \
+	R_152
+#define R_662 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_543
+#define R_665 \
+	R_435 \
+	VBROADCASTSS 8(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y6 \
+	R_231 \
+	VBROADCASTSS 12(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y7
+#define R_666 \
+	R_212 \
+	VFMADD231PS Y12, Y8, Y4 \
+	R_192 \
+	R_66 \
+	JMP added2
+#define R_667 \
+	VPADDD Y8, Y6, Y6 \
+	VPADDD Y9, Y7, Y7 \
+	R_191 \
+	R_169 \
+	VMOVDQU Y1, 2624(R14) \
+	VMOVDQU Y2, 2592(R14) \
+	VMOVDQU Y3, 2656(R14) \
+	VMOVDQU Y4, 3584(R14) \
+	VMOVDQU Y5, 3648(R14) \
+	VMOVDQU Y6, 3616(R14) \
+	VMOVDQU Y7, 3680(R14) \
+	MOVL $2, CX
+#define R_668 \
+	R_234 \
+	VFMADD231PS Y12, Y8, Y6 \
+	R_151
+#define R_672 \
+	VPBROADCASTD 12(BX), Y15 \
+	R_171 \
+	VPBROADCASTD 16(BX), Y15 \
+	R_90 \
+	R_261 \
+	R_193
+#define R_674 \
+	VPBROADCASTD 24(BX), Y14 \
+	R_186 \
+	R_259 \
+	R_57 \
+	VPBROADCASTD 32(BX), Y14 \
+	R_174
+#define R_697 \
+	R_212 \
+	VFMADD231PS Y12, Y8, Y6 \
+	R_192 \
+	R_231 \
+	JMP added3
+#define R_698 \
+	R_54 \
+	VBROADCASTSS 12(BX), Y14 \
+	R_209 \
+	VBROADCASTSS 16(BX), Y14 \
+	R_350 \
+	VBROADCASTSS 20(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y2
+#define R_699 \
+	R_266 \
+	R_329 \
+	R_260 \
+	VBROADCASTSS 16(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y4 \
+	R_466 \
+	R_351
+#define R_700 \
+	R_214 \
+	R_55 \
+	R_215 \
+	R_90 \
+	R_216 \
+	R_193
+#define R_701 \
+	VPBROADCASTD 24(BX), Y14 \
+	R_15 \
+	R_54 \
+	VPBROADCASTD 28(BX), Y14 \
+	R_40 \
+	R_57 \
+	VPBROADCASTD 32(BX), Y14 \
+	VPMADDWD Y13, Y14, Y14 \
+	R_174 \
+	JMP added0
+#define R_702 \
+	VPADDD Y8, Y3, Y3 \
+	VPADDD Y9, Y4, Y4 \
+	VPADDD Y10, Y5, Y5 \
+	R_357 \
+	VMOVDQU Y3, 2592(R14) \
+	VMOVDQU Y4, 2656(R14) \
+	VMOVDQU Y5, 2720(R14) \
+	MOVL $3, CX
+#define R_703 \
+	VPBROADCASTD 24(BX), Y14 \
+	R_89 \
+	VFMADD231PS Y12, Y8, Y3 \
+	R_259 \
+	R_260 \
+	VPBROADCASTD 32(BX), Y14
+#define R_711 \
+	R_376 \
+	VMOVUPS Y0, 192(R9) \
+	VMOVUPS Y0, 224(R9)
+#define R_730 \
+	PREFETCHT0 4608(DI) \
+	R_365
+#define R_732 \
+	VPBROADCASTD 24(BX), Y14 \
+	R_15 \
+	R_28 \
+	VFMADD231PS Y12, Y8, Y3 \
+	VPBROADCASTD 28(BX), Y14 \
+	R_40 \
+	R_260 \
+	VPBROADCASTD 32(BX), Y14 \
+	VPMADDWD Y13, Y14, Y14 \
+	R_402
+#define R_733 \
+	R_54 \
+	VBROADCASTSS 16(BX), Y14 \
+	R_209 \
+	VBROADCASTSS 20(BX), Y14 \
+	R_350 \
+	VBROADCASTSS 24(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y2 \
+	R_67 \
+	VFMADD231PS Y12, Y11, Y3 \
+	VBROADCASTSS 28(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y3
+#define R_736 \
+	VPBROADCASTD 16(BX), Y15 \
+	R_171 \
+	VPBROADCASTD 20(BX), Y15 \
+	R_90 \
+	R_296 \
+	R_193 \
+	R_217 \
+	R_379
+#define R_739 \
+	R_211 \
+	VPADDD Y10, Y2, Y2 \
+	VPADDD Y11, Y3, Y3 \
+	JMP added0
+#define R_740 \
+	VPBROADCASTD 32(BX), Y14 \
+	R_186 \
+	R_275 \
+	R_57 \
+	VPBROADCASTD 40(BX), Y14 \
+	R_174 \
+	R_360
+#define R_750 \
+	LEAQ 0(R8)(R11*1), SI \
+	MOVQ DX, BX \
+	LEAQ 0(R8)(R11*1), DI
+#define R_751 \
+	LEAQ 32(R8)(R11*1), SI \
+	MOVQ DX, BX
+#define R_752 \
+	R_384 \
+	R_366
+#define R_753 \
+	PREFETCHT0 4608(DI) \
+	R_108 \
+	R_411
+#define R_754 \
+	R_228 \
+	R_276
+#define R_755 \
+	R_150 \
+	R_445
+#define R_756 \
+	R_398 \
+	R_42
+#define R_757 \
+	VPBROADCASTD 12(BX), Y14 \
+	R_117
+#define R_758 \
+	PREFETCHT0 4608(R13) \
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+#define R_759 \
+	VMOVDQU 192(SI), Y12 \
+	R_44
+#define R_763 \
+	R_108 \
+	R_199
+#define R_764 \
+	R_299 \
+	VBROADCASTSS 16(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y4 \
+	R_66 \
+	R_351 \
+	R_489 \
+	VBROADCASTSS 24(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y6 \
+	R_67 \
+	VFMADD231PS Y12, Y11, Y7 \
+	VBROADCASTSS 28(BX), Y14 \
+	VFMADD231PS Y14, Y13, Y7
+#define R_765 \
+	R_236 \
+	R_55 \
+	R_218 \
+	R_90 \
+	R_219 \
+	R_193 \
+	R_220 \
+	R_379
+#define R_766 \
+	VPBROADCASTD 32(BX), Y14 \
+	R_15 \
+	R_54 \
+	VPBROADCASTD 36(BX), Y14 \
+	R_40 \
+	R_57 \
+	VPBROADCASTD 40(BX), Y14 \
+	VPMADDWD Y13, Y14, Y14 \
+	R_174 \
+	R_409 \
+	R_361
+#define R_771 \
+	R_150 \
+	R_411
+#define R_772 \
+	R_228 \
+	R_301
+#define R_773 \
+	PREFETCHT0 4608(DI) \
+	R_108 \
+	R_445
+#define R_774 \
+	VMOVDQU 192(SI), Y12 \
+	R_42
+#define R_775 \
+	R_398 \
+	R_44
+#define R_776 \
+	VPBROADCASTD 12(BX), Y14 \
+	R_148
+#define R_780 \
+	R_123 \
+	R_199
+#define R_781 \
+	R_24 \
+	R_92 \
+	VPBROADCASTD 0(BX), Y14
+#define R_782 \
+	R_25 \
+	R_92
+#define R_789 \
+	MOVQ DX, R13 \
+	LEAQ 2560(BX), R14
+#define R_790 \
+	VMOVDQU 0(R14), Y4 \
+	VMOVDQU 32(R14), Y5
+#define R_800 \
+	R_335 \
+	VPADDD Y10, Y6, Y6 \
+	VPADDD Y11, Y7, Y7 \
+	R_357 \
+	VMOVDQU Y3, 2752(R14) \
+	VMOVDQU Y4, 2592(R14) \
+	VMOVDQU Y5, 2656(R14) \
+	VMOVDQU Y6, 2720(R14) \
+	VMOVDQU Y7, 2784(R14) \
+	MOVL $4, CX
+#define R_801 \
+	VPBROADCASTD 32(BX), Y14 \
+	R_89 \
+	VFMADD231PS Y12, Y8, Y4 \
+	R_275 \
+	R_66 \
+	VPBROADCASTD 40(BX), Y14 \
+	R_61 \
+	VFMADD231PS Y12, Y10, Y6 \
+	R_360
+#define R_807 \
+	R_150 \
+	R_199
+#define R_808 \
+	VMOVDQU 0(SI), Y12 \
+	R_92 \
+	VPBROADCASTD 0(BX), Y14
+#define R_809 \
+	VMOVDQU 64(SI), Y12 \
+	R_92
+#define R_810 \
+	ADDQ R11, R13 \
+	ADDQ $1024, R14 \
+	DECQ CX \
+	JNZ tile
+#define R_811 \
+	PREFETCHT0 4608(R8) \
+	PREFETCHT0 4608(R8)(R11*1) \
+	PREFETCHT0 4672(R8) \
+	PREFETCHT0 4672(R8)(R11*1)
+#define R_813 \
+	VBROADCASTSS (R13), Y14 \
+	VCVTDQ2PS Y4, Y4 \
+	VMULPS Y0, Y4, Y4
+#define R_814 \
+	VFMADD213PS 0(DI), Y14, Y4 \
+	VMOVUPS Y4, 0(DI) \
+	VCVTDQ2PS Y5, Y5 \
+	VMULPS Y1, Y5, Y5
+#define R_826 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_186 \
+	JMP added0
+#define R_828 \
+	R_610 \
+	R_57 \
+	JMP added0
+#define R_829 \
+	R_637 \
+	R_206 \
+	JMP added1
+#define R_830 \
+	R_615 \
+	R_66 \
+	JMP added2
+#define R_831 \
+	R_668 \
+	R_231 \
+	JMP added3
+#define R_835 \
+	VPAND integerNibbles<>(SB), Y11, Y11 \
+	VMOVDQU 192(R13), Y14
+#define R_840 \
+	VPBROADCASTD 32(BX), Y14 \
+	R_15 \
+	R_28 \
+	VFMADD231PS Y12, Y8, Y4 \
+	VPBROADCASTD 36(BX), Y14 \
+	R_40 \
+	R_66 \
+	VPBROADCASTD 40(BX), Y14 \
+	VPMADDWD Y13, Y14, Y14 \
+	R_61 \
+	VFMADD231PS Y12, Y10, Y6 \
+	R_409 \
+	R_362
+#define R_841 \
+	R_42 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_117 \
+	VPBROADCASTD 20(BX), Y14 \
+	R_122
+#define R_842 \
+	VPBROADCASTD 24(BX), Y14 \
+	R_117 \
+	VPBROADCASTD 28(BX), Y14 \
+	R_122
+#define R_843 \
+	R_44 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_148 \
+	VPBROADCASTD 20(BX), Y14 \
+	R_183
+#define R_844 \
+	VPBROADCASTD 24(BX), Y14 \
+	R_148 \
+	VPBROADCASTD 28(BX), Y14 \
+	R_183
+#define R_845 \
+	R_184 \
+	R_199
+#define R_846 \
+	MOVQ CX, R15 \
+	SHLQ $2, R15 \
+	MOVQ R8, SI \
+	MOVQ R9, DI \
+	MOVQ integerArgs_decoded(AX), BX
+#define R_852 \
+	R_674 \
+	JMP added0
+#define R_853 \
+	VPAND integerNibbles<>(SB), Y11, Y11 \
+	VMOVDQU 224(R13), Y14
+#define R_854 \
+	MOVQ integerArgs_weights(AX), R8 \
+	ADDQ $1024, integerArgs_decoded(AX) \
+	MOVL $1, CX
+#define R_855 \
+	SUBQ $1024, integerArgs_decoded(AX) \
+	R_451 \
+	MOVQ integerArgs_per(AX), CX
+#define R_863 \
+	CALL integerFactors2KAVX2<>(SB) \
+	R_154
+#define R_865 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_407
+#define R_869 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_672
+#define R_873 \
+	VFMADD213PS 32(DI), Y14, Y5 \
+	VMOVUPS Y5, 32(DI) \
+	ADDQ $64, DI \
+	ADDQ $64, R14 \
+	ADDQ $4, R13 \
+	LEAQ (DX)(R15*1), CX \
+	CMPQ R13, CX \
+	JNE row \
+	TESTQ R11, R11 \
+	JZ end \
+	MOVQ integerArgs_decoded(AX), CX \
+	CMPQ BX, CX
+#define R_874 \
+	ADDQ $1024, BX \
+	MOVQ integerArgs_tiles(AX), DI \
+	SHRQ $1, DI \
+	IMULQ integerArgs_outTile(AX), DI \
+	ADDQ R9, DI \
+	LEAQ (R8)(R11*1), SI \
+	JMP tile
+#define R_878 \
+	R_811 \
+	PREFETCHT0 4736(R8) \
+	PREFETCHT0 4736(R8)(R11*1) \
+	PREFETCHT0 4800(R8) \
+	PREFETCHT0 4800(R8)(R11*1)
+#define R_879 \
+	LEAQ (R13)(R15*1), SI \
+	MOVQ integerArgs_per(AX), CX
+#define R_882 \
+	R_303 \
+	R_88 \
+	R_71 \
+	R_56 \
+	ADDQ $64, SI \
+	R_20
+#define R_885 \
+	CMPQ integerArgs_scale(AX), $const_scaleFirst \
+	JEQ first0 \
+	R_185
+#define R_886 \
+	CMPQ integerArgs_scale(AX), $const_scaleFirst \
+	JEQ first1 \
+	R_224
+#define R_888 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_407
+#define R_889 \
+	VPADDD Y14, Y10, Y10 \
+	VCVTDQ2PS Y10, Y10 \
+	VMULPS Y12, Y10, Y10 \
+	VBROADCASTSS 8(BX), Y14
+#define R_890 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_736
+#define R_893 \
+	R_751 \
+	LEAQ 4(R8)(R11*1), DI
+#define R_894 \
+	CALL integerFactors3KAVX2<>(SB) \
+	R_154
+#define R_900 \
+	MOVL $2, CX \
+	R_497
+#define R_901 \
+	CALL integerSuperKAVX2<>(SB) \
+	R_342
+#define R_902 \
+	R_508 \
+	ADDQ $128, SI
+#define R_903 \
+	R_123 \
+	R_412 \
+	VPOR Y14, Y13, Y13
+#define R_907 \
+	ADDQ R15, DX \
+	R_70 \
+	R_109 \
+	R_201 \
+	MOVQ integerArgs_per(AX), CX \
+	SHRQ $1, CX \
+	IMULQ R15, CX \
+	ADDQ CX, DX \
+	ADDQ integerArgs_tail(AX), R8 \
+	SUBQ integerArgs_per(AX), R12
+#define R_909 \
+	R_203 \
+	R_55 \
+	R_88 \
+	R_71 \
+	R_55 \
+	ADDQ $64, SI \
+	R_20
+#define R_911 \
+	VPBROADCASTD 4(BX), Y15 \
+	R_56 \
+	R_272 \
+	R_71 \
+	R_56 \
+	R_179 \
+	R_20
+#define R_917 \
+	R_80 \
+	R_55 \
+	R_81 \
+	R_90 \
+	R_273
+#define R_918 \
+	MOVL $1, CX \
+	R_497
+#define R_919 \
+	CALL integerSuperKAVX2<>(SB) \
+	R_377
+#define R_920 \
+	R_573 \
+	ADDQ $128, SI
+#define R_921 \
+	R_184 \
+	R_412 \
+	VPOR Y14, Y13, Y13
+#define R_925 \
+	R_147 \
+	VPADDD Y14, Y11, Y11
+#define R_926 \
+	R_123 \
+	R_446 \
+	VPOR Y14, Y13, Y13
+#define R_928 \
+	LEAQ 32(R8), SI \
+	MOVQ DX, BX \
+	LEAQ 32(R8), DI
+#define R_929 \
+	CALL integerFactors6KAVX2<>(SB) \
+	R_154
+#define R_931 \
+	R_395 \
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+#define R_932 \
+	R_42 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_117
+#define R_934 \
+	R_757 \
+	ADDQ $256, SI \
+	R_20
+#define R_937 \
+	R_44 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_148
+#define R_943 \
+	ADDQ R15, SI \
+	ADDQ $64, BX \
+	SUBQ $2, CX \
+	JNZ pair \
+	MOVQ integerArgs_per(AX), CX \
+	SHLQ $5, CX \
+	SUBQ CX, BX \
+	R_813
+#define R_944 \
+	R_327 \
+	R_88 \
+	R_80 \
+	R_56 \
+	R_81 \
+	R_87 \
+	ADDQ $64, SI \
+	R_39
+#define R_946 \
+	VPBROADCASTD 4(BX), Y15 \
+	R_55 \
+	R_272 \
+	R_71 \
+	R_55 \
+	R_179 \
+	R_20
+#define R_947 \
+	VPBROADCASTD 8(BX), Y15 \
+	R_269 \
+	R_227 \
+	R_255 \
+	R_56 \
+	R_81 \
+	R_87 \
+	R_179 \
+	R_39
+#define R_948 \
+	VPBROADCASTD 8(BX), Y15 \
+	R_348 \
+	R_227 \
+	R_255 \
+	R_55 \
+	R_81 \
+	R_90 \
+	R_179 \
+	R_39
+#define R_949 \
+	R_71 \
+	R_55 \
+	R_256
+#define R_950 \
+	VPBROADCASTD 8(BX), Y15 \
+	R_228
+#define R_952 \
+	R_116 \
+	VPADDD Y14, Y11, Y11
+#define R_953 \
+	R_184 \
+	R_446 \
+	VPOR Y14, Y13, Y13
+#define R_955 \
+	R_42 \
+	VPBROADCASTD 4(BX), Y14 \
+	R_117
+#define R_957 \
+	R_776 \
+	ADDQ $256, SI \
+	R_20
+#define R_961 \
+	R_419 \
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+#define R_962 \
+	R_521 \
+	VPBROADCASTD 12(BX), Y14 \
+	R_122
+#define R_963 \
+	R_842 \
+	ADDQ $256, SI \
+	R_39
+#define R_964 \
+	VMOVDQU 0(SI), Y12 \
+	R_548
+#define R_967 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_274
+#define R_968 \
+	R_54 \
+	R_57 \
+	R_35 \
+	VFMADD231PS Y12, Y10, Y2
+#define R_972 \
+	VCVTPH2PS 0(R13), Y12 \
+	JMP scaled2
+#define R_973 \
+	VCVTPH2PS 16(R13), Y12 \
+	JMP scaled3
+#define R_974 \
+	CALL integerFactorsXSAVX2<>(SB) \
+	R_154
+#define R_975 \
+	R_420 \
+	VPBROADCASTD 24(BX), Y14
+#define R_981 \
+	R_230 \
+	R_348 \
+	R_88 \
+	R_80 \
+	R_55 \
+	R_81 \
+	R_90 \
+	ADDQ $64, SI \
+	R_39
+#define R_982 \
+	R_44 \
+	VPBROADCASTD 4(BX), Y14 \
+	R_148
+#define R_983 \
+	JNZ signed0 \
+	R_13 \
+	R_758 \
+	JNZ zeroHalf0 \
+	JMP zero0
+#define R_984 \
+	JNZ signed1 \
+	R_13 \
+	TESTQ $const_scaleF16, integerArgs_scale(AX) \
+	JNZ zeroHalf1 \
+	JMP zero1
+#define R_985 \
+	R_547 \
+	VPBROADCASTD 12(BX), Y14 \
+	R_183
+#define R_986 \
+	R_844 \
+	ADDQ $256, SI \
+	R_39
+#define R_987 \
+	VMOVDQU 0(SI), Y12 \
+	R_575
+#define R_988 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_258
+#define R_989 \
+	R_265 \
+	JGT other3 \
+	R_29
+#define R_990 \
+	VMOVUPS 0(R13), Y12 \
+	JMP scaled2
+#define R_991 \
+	VMOVUPS 32(R13), Y12 \
+	JMP scaled3
+#define R_992 \
+	R_399 \
+	VPBROADCASTD 4(BX), Y14
+#define R_993 \
+	R_420 \
+	VPBROADCASTD 12(BX), Y14
+#define R_994 \
+	TESTQ R15, R15 \
+	JNZ factors0 \
+	R_101 \
+	R_6
+#define R_996 \
+	R_69 \
+	VPADDD Y14, Y11, Y11
+#define R_1002 \
+	R_110 \
+	VMOVDQU Y14, 0(R14)(R15*2)
+#define R_1006 \
+	DECQ CX \
+	JNZ group \
+	VZEROUPPER
+#define R_1010 \
+	VPBROADCASTD (SI), Y14 \
+	VPMADDWD 2048(BX), Y14, Y15
+#define R_1017 \
+	VPXOR Y11, Y11, Y11 \
+	R_278
+#define R_1018 \
+	TESTQ R15, R15 \
+	JNZ factors1 \
+	R_119 \
+	R_29
+#define R_1019 \
+	R_399 \
+	VPBROADCASTD 8(BX), Y14
+#define R_1020 \
+	R_94 \
+	VPADDD Y14, Y11, Y11
+#define R_1021 \
+	R_855 \
+	VCVTPH2PS (R13), Y12 \
+	VCVTPH2PS 16(R13), Y13 \
+	LEAQ 1024(R14), SI \
+	MOVQ R14, DI
+#define R_1024 \
+	XORL R15, R15 \
+	MOVQ integerArgs_per(AX), DI \
+	SHLQ $5, DI
+#define R_1025 \
+	R_110 \
+	VMOVDQU Y14, 64(R14)(R15*2)
+#define R_1027 \
+	R_878 \
+	PREFETCHT0 4864(R8) \
+	PREFETCHT0 4864(R8)(R11*1) \
+	R_846
+#define R_1028 \
+	VCVTPH2PS 0(SI), Y0 \
+	VCVTPH2PS 16(SI), Y1 \
+	R_789
+#define R_1029 \
+	R_285 \
+	VPMADDWD 0(R14), Y9, Y9 \
+	JMP summed0
+#define R_1030 \
+	R_287 \
+	VPMADDWD 32(R14), Y9, Y9 \
+	JMP summed1
+#define R_1034 \
+	VPXOR Y11, Y11, Y11 \
+	R_304
+#define R_1036 \
+	R_405 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_1041 \
+	VMOVDQU 0(SI), Y14 \
+	R_532 \
+	VMULPS Y12, Y14, Y14 \
+	VMOVUPS Y14, 0(DI) \
+	VMOVDQU 32(SI), Y14 \
+	R_532 \
+	VMULPS Y13, Y14, Y14 \
+	VMOVUPS Y14, 32(DI) \
+	ADDQ $64, SI
+#define R_1042 \
+	R_110 \
+	VMOVDQU Y14, 32(R14)(R15*2)
+#define R_1043 \
+	VMOVDQU Y12, 2080(R14)(R15*1) \
+	ADDQ $32, SI \
+	ADDQ $64, R15 \
+	CMPQ R15, DI \
+	JLT group \
+	R_810
+#define R_1044 \
+	R_540 \
+	VPMADDWD 1024(R14), Y9, Y9 \
+	JMP summed2
+#define R_1045 \
+	R_562 \
+	VPMADDWD 1056(R14), Y9, Y9 \
+	JMP summed3
+#define R_1046 \
+	R_172 \
+	R_626 \
+	JMP summed0
+#define R_1047 \
+	R_172 \
+	R_653 \
+	JMP summed1
+#define R_1050 \
+	R_421 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_1052 \
+	R_781 \
+	R_69 \
+	R_36 \
+	R_448
+#define R_1055 \
+	R_110 \
+	VMOVDQU Y14, 96(R14)(R15*2)
+#define R_1056 \
+	R_194 \
+	R_626 \
+	VPMADDWD 0(R14), Y11, Y11 \
+	JMP summed0
+#define R_1058 \
+	R_808 \
+	R_94 \
+	R_36 \
+	R_473
+#define R_1059 \
+	R_194 \
+	R_653 \
+	VPMADDWD 32(R14), Y11, Y11 \
+	JMP summed1
+
 // func integerAVX2<format>Rows<m>(a *integerArgs), for m rows: see integerTiles, the twin.
 //
 // Half a tile, 8 rows, fills a vector: every group is walked twice. Products of bytes are
@@ -162,10 +2262,7 @@ GLOBL integerRaise3K<>(SB), RODATA|NOPTR, $32
 // integerFactorsKAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y10 to Y14.
 TEXT integerFactorsKAVX2<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_451
 tile:
 	VMOVDQU 64(R13), Y13
 	VMOVDQU 128(R13), Y14
@@ -176,83 +2273,59 @@ tile:
 	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 192(R13), Y14
 	VPSLLW $4, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y10, Y10
-	VPSLLD $16, Y10, Y14
+	R_452
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 0(R14)
 	VPSRLW $4, Y12, Y11
-	VPAND integerNibbles<>(SB), Y11, Y11
-	VMOVDQU 192(R13), Y14
+	R_835
 	VPSLLW $2, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y11, Y11
-	VPSLLD $16, Y11, Y14
+	R_453
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 64(R14)
-	VPSRLD $16, Y10, Y10
-	VPBLENDW $0xaa, Y11, Y10, Y10
+	R_427
 	VMOVDQU Y10, 512(R14)
 	VPSRLW $8, Y12, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y10, Y10
-	VPSLLD $16, Y10, Y14
+	R_452
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 128(R14)
 	VPSRLW $12, Y12, Y11
-	VPAND integerNibbles<>(SB), Y11, Y11
-	VMOVDQU 192(R13), Y14
+	R_835
 	VPSRLW $2, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y11, Y11
-	VPSLLD $16, Y11, Y14
+	R_453
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 192(R14)
-	VPSRLD $16, Y10, Y10
-	VPBLENDW $0xaa, Y11, Y10, Y10
+	R_427
 	VMOVDQU Y10, 576(R14)
 	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 192(R13), Y14
 	VPSRLW $4, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y10, Y10
-	VPSLLD $16, Y10, Y14
+	R_452
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 256(R14)
 	VPSRLW $4, Y13, Y11
-	VPAND integerNibbles<>(SB), Y11, Y11
-	VMOVDQU 192(R13), Y14
+	R_835
 	VPSRLW $6, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y11, Y11
-	VPSLLD $16, Y11, Y14
+	R_453
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 320(R14)
-	VPSRLD $16, Y10, Y10
-	VPBLENDW $0xaa, Y11, Y10, Y10
+	R_427
 	VMOVDQU Y10, 640(R14)
 	VPSRLW $8, Y13, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
 	VPSRLW $8, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y10, Y10
-	VPSLLD $16, Y10, Y14
+	R_452
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 384(R14)
 	VPSRLW $12, Y13, Y11
-	VPAND integerNibbles<>(SB), Y11, Y11
-	VMOVDQU 192(R13), Y14
+	R_835
 	VPSRLW $10, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y11, Y11
-	VPSLLD $16, Y11, Y14
+	R_453
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 448(R14)
-	VPSRLD $16, Y10, Y10
-	VPBLENDW $0xaa, Y11, Y10, Y10
+	R_427
 	VMOVDQU Y10, 704(R14)
 	VMOVDQU 96(R13), Y13
 	VMOVDQU 160(R13), Y14
@@ -263,214 +2336,126 @@ tile:
 	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 224(R13), Y14
 	VPSLLW $4, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y10, Y10
-	VPSLLD $16, Y10, Y14
+	R_452
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 32(R14)
 	VPSRLW $4, Y12, Y11
-	VPAND integerNibbles<>(SB), Y11, Y11
-	VMOVDQU 224(R13), Y14
+	R_853
 	VPSLLW $2, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y11, Y11
-	VPSLLD $16, Y11, Y14
+	R_453
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 96(R14)
-	VPSRLD $16, Y10, Y10
-	VPBLENDW $0xaa, Y11, Y10, Y10
+	R_427
 	VMOVDQU Y10, 544(R14)
 	VPSRLW $8, Y12, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y10, Y10
-	VPSLLD $16, Y10, Y14
+	R_452
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 160(R14)
 	VPSRLW $12, Y12, Y11
-	VPAND integerNibbles<>(SB), Y11, Y11
-	VMOVDQU 224(R13), Y14
+	R_853
 	VPSRLW $2, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y11, Y11
-	VPSLLD $16, Y11, Y14
+	R_453
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 224(R14)
-	VPSRLD $16, Y10, Y10
-	VPBLENDW $0xaa, Y11, Y10, Y10
+	R_427
 	VMOVDQU Y10, 608(R14)
 	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 224(R13), Y14
 	VPSRLW $4, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y10, Y10
-	VPSLLD $16, Y10, Y14
+	R_452
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 288(R14)
 	VPSRLW $4, Y13, Y11
-	VPAND integerNibbles<>(SB), Y11, Y11
-	VMOVDQU 224(R13), Y14
+	R_853
 	VPSRLW $6, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y11, Y11
-	VPSLLD $16, Y11, Y14
+	R_453
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 352(R14)
-	VPSRLD $16, Y10, Y10
-	VPBLENDW $0xaa, Y11, Y10, Y10
+	R_427
 	VMOVDQU Y10, 672(R14)
 	VPSRLW $8, Y13, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
 	VPSRLW $8, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y10, Y10
-	VPSLLD $16, Y10, Y14
+	R_452
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 416(R14)
 	VPSRLW $12, Y13, Y11
-	VPAND integerNibbles<>(SB), Y11, Y11
-	VMOVDQU 224(R13), Y14
+	R_853
 	VPSRLW $10, Y14, Y14
-	VPAND integerPairs<>(SB), Y14, Y14
-	VPOR Y14, Y11, Y11
-	VPSLLD $16, Y11, Y14
+	R_453
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 480(R14)
-	VPSRLD $16, Y10, Y10
-	VPBLENDW $0xaa, Y11, Y10, Y10
+	R_427
 	VMOVDQU Y10, 736(R14)
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_810
 	RET
 
 // func factorsKAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsKAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	ADDQ $1024, integerArgs_decoded(AX)
-	MOVL $1, CX
+	R_854
 	CALL integerFactorsKAVX2<>(SB)
-	SUBQ $1024, integerArgs_decoded(AX)
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
-	MOVQ integerArgs_per(AX), CX
-	VCVTPH2PS (R13), Y12
-	VCVTPH2PS 16(R13), Y13
-	LEAQ 1024(R14), SI
-	MOVQ R14, DI
+	R_1021
 group:
-	VMOVDQU 0(SI), Y14
-	VPSRAD $16, Y14, Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y12, Y14, Y14
-	VMOVUPS Y14, 0(DI)
-	VMOVDQU 32(SI), Y14
-	VPSRAD $16, Y14, Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y13, Y14, Y14
-	VMOVUPS Y14, 32(DI)
-	ADDQ $64, SI
+	R_1041
 	ADDQ $128, DI
 	DECQ CX
 	JNZ group
 	VCVTPH2PS 32(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
 	VMOVDQU 1536(R14), Y13
-	VPSLLD $16, Y13, Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_428
 	VMOVUPS Y13, 64(R14)
 	VMOVDQU 1536(R14), Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_237
 	VMOVUPS Y13, 192(R14)
 	VMOVDQU 1600(R14), Y13
-	VPSLLD $16, Y13, Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_428
 	VMOVUPS Y13, 320(R14)
 	VMOVDQU 1600(R14), Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_237
 	VMOVUPS Y13, 448(R14)
 	VMOVDQU 1664(R14), Y13
-	VPSLLD $16, Y13, Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_428
 	VMOVUPS Y13, 576(R14)
 	VMOVDQU 1664(R14), Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_237
 	VMOVUPS Y13, 704(R14)
 	VMOVDQU 1728(R14), Y13
-	VPSLLD $16, Y13, Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_428
 	VMOVUPS Y13, 832(R14)
 	VMOVDQU 1728(R14), Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_237
 	VMOVUPS Y13, 960(R14)
 	VCVTPH2PS 48(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
 	VMOVDQU 1568(R14), Y13
-	VPSLLD $16, Y13, Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_428
 	VMOVUPS Y13, 96(R14)
 	VMOVDQU 1568(R14), Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_237
 	VMOVUPS Y13, 224(R14)
 	VMOVDQU 1632(R14), Y13
-	VPSLLD $16, Y13, Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_428
 	VMOVUPS Y13, 352(R14)
 	VMOVDQU 1632(R14), Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_237
 	VMOVUPS Y13, 480(R14)
 	VMOVDQU 1696(R14), Y13
-	VPSLLD $16, Y13, Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_428
 	VMOVUPS Y13, 608(R14)
 	VMOVDQU 1696(R14), Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_237
 	VMOVUPS Y13, 736(R14)
 	VMOVDQU 1760(R14), Y13
-	VPSLLD $16, Y13, Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_428
 	VMOVUPS Y13, 864(R14)
 	VMOVDQU 1760(R14), Y13
-	VPSRLD $16, Y13, Y13
-	VCVTDQ2PS Y13, Y13
-	VMULPS Y12, Y13, Y13
+	R_237
 	VMOVUPS Y13, 992(R14)
 	VZEROUPPER
 	RET
@@ -478,200 +2463,107 @@ group:
 // integerFactors6KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors6KAVX2<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_451
 tile:
 	LEAQ 32(R13), SI
-	XORL R15, R15
-	MOVQ integerArgs_per(AX), DI
-	SHLQ $5, DI
+	R_1024
 group:
 	VPMOVSXBD 0(SI), Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 0(R14)(R15*2)
+	R_1002
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 16(SI), Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 64(R14)(R15*2)
+	R_1025
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise6K<>(SB), Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVSXBD 8(SI), Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 32(R14)(R15*2)
+	R_1042
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 24(SI), Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 96(R14)(R15*2)
+	R_1055
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise6K<>(SB), Y12, Y12
-	VMOVDQU Y12, 2080(R14)(R15*1)
-	ADDQ $32, SI
-	ADDQ $64, R15
-	CMPQ R15, DI
-	JLT group
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_1043
 	RET
 
 // func factors6KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors6KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	ADDQ $1024, integerArgs_decoded(AX)
-	MOVL $1, CX
+	R_854
 	CALL integerFactors6KAVX2<>(SB)
-	SUBQ $1024, integerArgs_decoded(AX)
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
-	MOVQ integerArgs_per(AX), CX
-	VCVTPH2PS (R13), Y12
-	VCVTPH2PS 16(R13), Y13
-	LEAQ 1024(R14), SI
-	MOVQ R14, DI
+	R_1021
 group:
-	VMOVDQU 0(SI), Y14
-	VPSRAD $16, Y14, Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y12, Y14, Y14
-	VMOVUPS Y14, 0(DI)
-	VMOVDQU 32(SI), Y14
-	VPSRAD $16, Y14, Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y13, Y14, Y14
-	VMOVUPS Y14, 32(DI)
-	ADDQ $64, SI
+	R_1041
 	ADDQ $64, DI
-	DECQ CX
-	JNZ group
-	VZEROUPPER
+	R_1006
 	RET
 
 // integerFactors3KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors3KAVX2<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_451
 tile:
 	LEAQ 32(R13), SI
-	XORL R15, R15
-	MOVQ integerArgs_per(AX), DI
-	SHLQ $5, DI
+	R_1024
 group:
 	VPMOVSXBD 0(SI), Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 0(R14)(R15*2)
+	R_1002
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 16(SI), Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 64(R14)(R15*2)
+	R_1025
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise3K<>(SB), Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVSXBD 8(SI), Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 32(R14)(R15*2)
+	R_1042
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 24(SI), Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 96(R14)(R15*2)
+	R_1055
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise3K<>(SB), Y12, Y12
-	VMOVDQU Y12, 2080(R14)(R15*1)
-	ADDQ $32, SI
-	ADDQ $64, R15
-	CMPQ R15, DI
-	JLT group
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_1043
 	RET
 
 // integerFactors2KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y11 to Y14.
 TEXT integerFactors2KAVX2<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_451
 tile:
 	LEAQ 64(R13), SI
-	XORL R15, R15
-	MOVQ integerArgs_per(AX), DI
-	SHLQ $5, DI
+	R_1024
 group:
 	VPMOVZXBD 0(SI), Y12
 	VPAND integerNibble<>(SB), Y12, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 0(R14)(R15*2)
+	R_1002
 	VPSRLD $4, Y12, Y12
 	VPMOVZXBD 16(SI), Y11
 	VPAND integerNibble<>(SB), Y11, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 64(R14)(R15*2)
+	R_1025
 	VPSRLD $4, Y11, Y11
 	VPSLLD $16, Y11, Y11
 	VPOR Y11, Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVZXBD 8(SI), Y12
 	VPAND integerNibble<>(SB), Y12, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 32(R14)(R15*2)
+	R_1042
 	VPSRLD $4, Y12, Y12
 	VPMOVZXBD 24(SI), Y11
 	VPAND integerNibble<>(SB), Y11, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
-	VMOVDQU Y14, 96(R14)(R15*2)
+	R_1055
 	VPSRLD $4, Y11, Y11
 	VPSLLD $16, Y11, Y11
 	VPOR Y11, Y12, Y12
-	VMOVDQU Y12, 2080(R14)(R15*1)
-	ADDQ $32, SI
-	ADDQ $64, R15
-	CMPQ R15, DI
-	JLT group
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_1043
 	RET
 
 // func factors2KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors2KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	ADDQ $1024, integerArgs_decoded(AX)
-	MOVL $1, CX
+	R_854
 	CALL integerFactors2KAVX2<>(SB)
-	SUBQ $1024, integerArgs_decoded(AX)
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
-	MOVQ integerArgs_per(AX), CX
+	R_855
 	VCVTPH2PS 0(R13), Y10
 	VCVTPH2PS 32(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
@@ -700,235 +2592,124 @@ group:
 	VMOVUPS Y15, 96(R14)
 	ADDQ $16, SI
 	ADDQ $128, R14
-	DECQ CX
-	JNZ group
-	VZEROUPPER
+	R_1006
 	RET
 
 // integerFactorsXSAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactorsXSAVX2<>(SB), NOSPLIT, $0-0
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
+	R_451
 tile:
 	VMOVDQU 32(R13), Y13
 	VPSRLD $0, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 96(R13), Y14
+	R_429
 	VPSLLD $4, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 0(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $4, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 96(R13), Y14
+	R_429
 	VPSLLD $2, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 64(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $8, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 96(R13), Y14
+	R_429
 	VPSRLD $0, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 128(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $12, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 96(R13), Y14
+	R_429
 	VPSRLD $2, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 192(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $16, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 96(R13), Y14
+	R_429
 	VPSRLD $4, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 256(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $20, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 96(R13), Y14
+	R_429
 	VPSRLD $6, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 320(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $24, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 96(R13), Y14
+	R_429
 	VPSRLD $8, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 384(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $28, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 96(R13), Y14
+	R_429
 	VPSRLD $10, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 448(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $0, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 112(R13), Y14
+	R_454
 	VPSLLD $4, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 32(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $4, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 112(R13), Y14
+	R_454
 	VPSLLD $2, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 96(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $8, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 112(R13), Y14
+	R_454
 	VPSRLD $0, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 160(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $12, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 112(R13), Y14
+	R_454
 	VPSRLD $2, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 224(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $16, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 112(R13), Y14
+	R_454
 	VPSRLD $4, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 288(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $20, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 112(R13), Y14
+	R_454
 	VPSRLD $6, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 352(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $24, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 112(R13), Y14
+	R_454
 	VPSRLD $8, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 416(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $28, Y13, Y13
-	VPAND integerNibble<>(SB), Y13, Y13
-	VPMOVZXWD 112(R13), Y14
+	R_454
 	VPSRLD $10, Y14, Y14
-	VPAND integerPair<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPSUBD integerMiddle<>(SB), Y13, Y13
-	VPSLLD $16, Y13, Y14
-	VPBLENDW $0xaa, Y14, Y13, Y14
+	R_262
 	VMOVDQU Y14, 480(R14)
-	ADDQ R11, R13
-	ADDQ $1024, R14
-	DECQ CX
-	JNZ tile
+	R_810
 	RET
 
 // func factorsXSAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsXSAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	ADDQ $1024, integerArgs_decoded(AX)
-	MOVL $1, CX
+	R_854
 	CALL integerFactorsXSAVX2<>(SB)
-	SUBQ $1024, integerArgs_decoded(AX)
-	MOVQ integerArgs_per(AX), R13
-	IMULQ integerArgs_block(AX), R13
-	ADDQ R8, R13
-	MOVQ integerArgs_decoded(AX), R14
-	MOVQ integerArgs_per(AX), CX
-	VCVTPH2PS (R13), Y12
-	VCVTPH2PS 16(R13), Y13
-	LEAQ 1024(R14), SI
-	MOVQ R14, DI
+	R_1021
 group:
-	VMOVDQU 0(SI), Y14
-	VPSRAD $16, Y14, Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y12, Y14, Y14
-	VMOVUPS Y14, 0(DI)
-	VMOVDQU 32(SI), Y14
-	VPSRAD $16, Y14, Y14
-	VCVTDQ2PS Y14, Y14
-	VMULPS Y13, Y14, Y14
-	VMOVUPS Y14, 32(DI)
-	ADDQ $64, SI
+	R_1041
 	ADDQ $64, DI
-	DECQ CX
-	JNZ group
-	VZEROUPPER
+	R_1006
 	RET
 
 // integerSuperKAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -936,93 +2717,35 @@ group:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperKAVX2<>(SB), NOSPLIT, $0-0
-	PREFETCHT0 4608(R8)
-	PREFETCHT0 4608(R8)(R11*1)
-	PREFETCHT0 4672(R8)
-	PREFETCHT0 4672(R8)(R11*1)
-	PREFETCHT0 4736(R8)
-	PREFETCHT0 4736(R8)(R11*1)
-	PREFETCHT0 4800(R8)
-	PREFETCHT0 4800(R8)(R11*1)
-	MOVQ CX, R15
-	SHLQ $2, R15
-	MOVQ R8, SI
-	MOVQ R9, DI
-	MOVQ integerArgs_decoded(AX), BX
+	R_878
+	R_846
 tile:
 	VCVTPH2PS 0(SI), Y0
 	VCVTPH2PS 32(SI), Y2
 	VCVTPH2PS 16(SI), Y1
 	VCVTPH2PS 48(SI), Y3
-	MOVQ DX, R13
-	LEAQ 2560(BX), R14
+	R_789
 row:
-	VMOVDQU 0(R14), Y4
-	VMOVDQU 32(R14), Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	LEAQ (R13)(R15*1), SI
-	MOVQ integerArgs_per(AX), CX
+	R_790
+	R_201
+	R_879
 pair:
 	VPBROADCASTD (SI), Y14
 	VPMADDWD 512(BX), Y14, Y15
 	VPADDD Y15, Y6, Y6
 	VPMADDWD 544(BX), Y14, Y15
 	VPADDD Y15, Y7, Y7
-	ADDQ R15, SI
-	ADDQ $64, BX
-	SUBQ $2, CX
-	JNZ pair
-	MOVQ integerArgs_per(AX), CX
-	SHLQ $5, CX
-	SUBQ CX, BX
-	VBROADCASTSS (R13), Y14
-	VCVTDQ2PS Y4, Y4
-	VMULPS Y0, Y4, Y4
+	R_943
 	VCVTDQ2PS Y6, Y6
 	VFNMADD231PS Y2, Y6, Y4
-	VFMADD213PS 0(DI), Y14, Y4
-	VMOVUPS Y4, 0(DI)
-	VCVTDQ2PS Y5, Y5
-	VMULPS Y1, Y5, Y5
+	R_814
 	VCVTDQ2PS Y7, Y7
 	VFNMADD231PS Y3, Y7, Y5
-	VFMADD213PS 32(DI), Y14, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ $64, DI
-	ADDQ $64, R14
-	ADDQ $4, R13
-	LEAQ (DX)(R15*1), CX
-	CMPQ R13, CX
-	JNE row
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_decoded(AX), CX
-	CMPQ BX, CX
+	R_873
 	JNE end // of the second tile
-	ADDQ $1024, BX
-	MOVQ integerArgs_tiles(AX), DI
-	SHRQ $1, DI
-	IMULQ integerArgs_outTile(AX), DI
-	ADDQ R9, DI
-	LEAQ (R8)(R11*1), SI
-	JMP tile
+	R_874
 end:
-	ADDQ R15, DX
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_per(AX), CX
-	SHRQ $1, CX
-	IMULQ R15, CX
-	ADDQ CX, DX
-	ADDQ integerArgs_tail(AX), R8
-	SUBQ integerArgs_per(AX), R12
+	R_907
 	RET
 
 // integerSuper6KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -1030,87 +2753,24 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper6KAVX2<>(SB), NOSPLIT, $0-0
-	PREFETCHT0 4608(R8)
-	PREFETCHT0 4608(R8)(R11*1)
-	PREFETCHT0 4672(R8)
-	PREFETCHT0 4672(R8)(R11*1)
-	PREFETCHT0 4736(R8)
-	PREFETCHT0 4736(R8)(R11*1)
-	PREFETCHT0 4800(R8)
-	PREFETCHT0 4800(R8)(R11*1)
-	PREFETCHT0 4864(R8)
-	PREFETCHT0 4864(R8)(R11*1)
-	MOVQ CX, R15
-	SHLQ $2, R15
-	MOVQ R8, SI
-	MOVQ R9, DI
-	MOVQ integerArgs_decoded(AX), BX
+	R_1027
 tile:
-	VCVTPH2PS 0(SI), Y0
-	VCVTPH2PS 16(SI), Y1
-	MOVQ DX, R13
-	LEAQ 2560(BX), R14
+	R_1028
 row:
-	VMOVDQU 0(R14), Y4
-	VMOVDQU 32(R14), Y5
-	LEAQ (R13)(R15*1), SI
-	MOVQ integerArgs_per(AX), CX
+	R_790
+	R_879
 pair:
-	VPBROADCASTD (SI), Y14
-	VPMADDWD 2048(BX), Y14, Y15
+	R_1010
 	VPADDD Y15, Y4, Y4
 	VPMADDWD 2080(BX), Y14, Y15
 	VPADDD Y15, Y5, Y5
-	ADDQ R15, SI
-	ADDQ $64, BX
-	SUBQ $2, CX
-	JNZ pair
-	MOVQ integerArgs_per(AX), CX
-	SHLQ $5, CX
-	SUBQ CX, BX
-	VBROADCASTSS (R13), Y14
-	VCVTDQ2PS Y4, Y4
-	VMULPS Y0, Y4, Y4
-	VFMADD213PS 0(DI), Y14, Y4
-	VMOVUPS Y4, 0(DI)
-	VCVTDQ2PS Y5, Y5
-	VMULPS Y1, Y5, Y5
-	VFMADD213PS 32(DI), Y14, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ $64, DI
-	ADDQ $64, R14
-	ADDQ $4, R13
-	LEAQ (DX)(R15*1), CX
-	CMPQ R13, CX
-	JNE row
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_decoded(AX), CX
-	CMPQ BX, CX
+	R_943
+	R_814
+	R_873
 	JNE end // of the second tile
-	ADDQ $1024, BX
-	MOVQ integerArgs_tiles(AX), DI
-	SHRQ $1, DI
-	IMULQ integerArgs_outTile(AX), DI
-	ADDQ R9, DI
-	LEAQ (R8)(R11*1), SI
-	JMP tile
+	R_874
 end:
-	ADDQ R15, DX
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_per(AX), CX
-	SHRQ $1, CX
-	IMULQ R15, CX
-	ADDQ CX, DX
-	ADDQ integerArgs_tail(AX), R8
-	SUBQ integerArgs_per(AX), R12
+	R_907
 	RET
 
 // integerSuperXSAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -1118,66 +2778,19 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperXSAVX2<>(SB), NOSPLIT, $0-0
-	PREFETCHT0 4608(R8)
-	PREFETCHT0 4608(R8)(R11*1)
-	PREFETCHT0 4672(R8)
-	PREFETCHT0 4672(R8)(R11*1)
-	MOVQ CX, R15
-	SHLQ $2, R15
-	MOVQ R8, SI
-	MOVQ R9, DI
-	MOVQ integerArgs_decoded(AX), BX
+	R_811
+	R_846
 tile:
-	VCVTPH2PS 0(SI), Y0
-	VCVTPH2PS 16(SI), Y1
-	MOVQ DX, R13
-	LEAQ 2560(BX), R14
+	R_1028
 row:
-	VMOVDQU 0(R14), Y4
-	VMOVDQU 32(R14), Y5
-	VBROADCASTSS (R13), Y14
-	VCVTDQ2PS Y4, Y4
-	VMULPS Y0, Y4, Y4
-	VFMADD213PS 0(DI), Y14, Y4
-	VMOVUPS Y4, 0(DI)
-	VCVTDQ2PS Y5, Y5
-	VMULPS Y1, Y5, Y5
-	VFMADD213PS 32(DI), Y14, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ $64, DI
-	ADDQ $64, R14
-	ADDQ $4, R13
-	LEAQ (DX)(R15*1), CX
-	CMPQ R13, CX
-	JNE row
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_decoded(AX), CX
-	CMPQ BX, CX
+	R_790
+	R_813
+	R_814
+	R_873
 	JNE end // of the second tile
-	ADDQ $1024, BX
-	MOVQ integerArgs_tiles(AX), DI
-	SHRQ $1, DI
-	IMULQ integerArgs_outTile(AX), DI
-	ADDQ R9, DI
-	LEAQ (R8)(R11*1), SI
-	JMP tile
+	R_874
 end:
-	ADDQ R15, DX
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_per(AX), CX
-	SHRQ $1, CX
-	IMULQ R15, CX
-	ADDQ CX, DX
-	ADDQ integerArgs_tail(AX), R8
-	SUBQ integerArgs_per(AX), R12
+	R_907
 	RET
 
 // integerSuper3KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -1185,87 +2798,24 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper3KAVX2<>(SB), NOSPLIT, $0-0
-	PREFETCHT0 4608(R8)
-	PREFETCHT0 4608(R8)(R11*1)
-	PREFETCHT0 4672(R8)
-	PREFETCHT0 4672(R8)(R11*1)
-	PREFETCHT0 4736(R8)
-	PREFETCHT0 4736(R8)(R11*1)
-	PREFETCHT0 4800(R8)
-	PREFETCHT0 4800(R8)(R11*1)
-	PREFETCHT0 4864(R8)
-	PREFETCHT0 4864(R8)(R11*1)
-	MOVQ CX, R15
-	SHLQ $2, R15
-	MOVQ R8, SI
-	MOVQ R9, DI
-	MOVQ integerArgs_decoded(AX), BX
+	R_1027
 tile:
-	VCVTPH2PS 0(SI), Y0
-	VCVTPH2PS 16(SI), Y1
-	MOVQ DX, R13
-	LEAQ 2560(BX), R14
+	R_1028
 row:
-	VMOVDQU 0(R14), Y4
-	VMOVDQU 32(R14), Y5
-	LEAQ (R13)(R15*1), SI
-	MOVQ integerArgs_per(AX), CX
+	R_790
+	R_879
 pair:
-	VPBROADCASTD (SI), Y14
-	VPMADDWD 2048(BX), Y14, Y15
+	R_1010
 	VPADDD Y15, Y4, Y4
 	VPMADDWD 2080(BX), Y14, Y15
 	VPADDD Y15, Y5, Y5
-	ADDQ R15, SI
-	ADDQ $64, BX
-	SUBQ $2, CX
-	JNZ pair
-	MOVQ integerArgs_per(AX), CX
-	SHLQ $5, CX
-	SUBQ CX, BX
-	VBROADCASTSS (R13), Y14
-	VCVTDQ2PS Y4, Y4
-	VMULPS Y0, Y4, Y4
-	VFMADD213PS 0(DI), Y14, Y4
-	VMOVUPS Y4, 0(DI)
-	VCVTDQ2PS Y5, Y5
-	VMULPS Y1, Y5, Y5
-	VFMADD213PS 32(DI), Y14, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ $64, DI
-	ADDQ $64, R14
-	ADDQ $4, R13
-	LEAQ (DX)(R15*1), CX
-	CMPQ R13, CX
-	JNE row
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_decoded(AX), CX
-	CMPQ BX, CX
+	R_943
+	R_814
+	R_873
 	JNE end // of the second tile
-	ADDQ $1024, BX
-	MOVQ integerArgs_tiles(AX), DI
-	SHRQ $1, DI
-	IMULQ integerArgs_outTile(AX), DI
-	ADDQ R9, DI
-	LEAQ (R8)(R11*1), SI
-	JMP tile
+	R_874
 end:
-	ADDQ R15, DX
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_per(AX), CX
-	SHRQ $1, CX
-	IMULQ R15, CX
-	ADDQ CX, DX
-	ADDQ integerArgs_tail(AX), R8
-	SUBQ integerArgs_per(AX), R12
+	R_907
 	RET
 
 // integerSuper2KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -1273,2870 +2823,683 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper2KAVX2<>(SB), NOSPLIT, $0-0
-	PREFETCHT0 4608(R8)
-	PREFETCHT0 4608(R8)(R11*1)
-	PREFETCHT0 4672(R8)
-	PREFETCHT0 4672(R8)(R11*1)
-	PREFETCHT0 4736(R8)
-	PREFETCHT0 4736(R8)(R11*1)
-	PREFETCHT0 4800(R8)
-	PREFETCHT0 4800(R8)(R11*1)
-	PREFETCHT0 4864(R8)
-	PREFETCHT0 4864(R8)(R11*1)
-	MOVQ CX, R15
-	SHLQ $2, R15
-	MOVQ R8, SI
-	MOVQ R9, DI
-	MOVQ integerArgs_decoded(AX), BX
+	R_1027
 tile:
 	VCVTPH2PS 0(SI), Y0
 	VCVTPH2PS 32(SI), Y2
 	VCVTPH2PS 16(SI), Y1
 	VCVTPH2PS 48(SI), Y3
-	MOVQ DX, R13
-	LEAQ 2560(BX), R14
+	R_789
 row:
-	VMOVDQU 0(R14), Y4
-	VMOVDQU 32(R14), Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	LEAQ (R13)(R15*1), SI
-	MOVQ integerArgs_per(AX), CX
+	R_790
+	R_201
+	R_879
 pair:
-	VPBROADCASTD (SI), Y14
-	VPMADDWD 2048(BX), Y14, Y15
+	R_1010
 	VPADDD Y15, Y6, Y6
 	VPMADDWD 2080(BX), Y14, Y15
 	VPADDD Y15, Y7, Y7
-	ADDQ R15, SI
-	ADDQ $64, BX
-	SUBQ $2, CX
-	JNZ pair
-	MOVQ integerArgs_per(AX), CX
-	SHLQ $5, CX
-	SUBQ CX, BX
-	VBROADCASTSS (R13), Y14
-	VCVTDQ2PS Y4, Y4
-	VMULPS Y0, Y4, Y4
+	R_943
 	VCVTDQ2PS Y6, Y6
 	VFNMADD231PS Y2, Y6, Y4
-	VFMADD213PS 0(DI), Y14, Y4
-	VMOVUPS Y4, 0(DI)
-	VCVTDQ2PS Y5, Y5
-	VMULPS Y1, Y5, Y5
+	R_814
 	VCVTDQ2PS Y7, Y7
 	VFNMADD231PS Y3, Y7, Y5
-	VFMADD213PS 32(DI), Y14, Y5
-	VMOVUPS Y5, 32(DI)
-	ADDQ $64, DI
-	ADDQ $64, R14
-	ADDQ $4, R13
-	LEAQ (DX)(R15*1), CX
-	CMPQ R13, CX
-	JNE row
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_decoded(AX), CX
-	CMPQ BX, CX
+	R_873
 	JNE end // of the second tile
-	ADDQ $1024, BX
-	MOVQ integerArgs_tiles(AX), DI
-	SHRQ $1, DI
-	IMULQ integerArgs_outTile(AX), DI
-	ADDQ R9, DI
-	LEAQ (R8)(R11*1), SI
-	JMP tile
+	R_874
 end:
-	ADDQ R15, DX
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_per(AX), CX
-	SHRQ $1, CX
-	IMULQ R15, CX
-	ADDQ CX, DX
-	ADDQ integerArgs_tail(AX), R8
-	SUBQ integerArgs_per(AX), R12
+	R_907
 	RET
 TEXT ·integerAVX22Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_533
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_202
+	R_278
 step0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_114
+	R_882
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
+	R_556
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_202
+	R_304
 step1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_59
+	R_882
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_577
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short2
+	R_202
+	R_535
 step2:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_114
+	R_882
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_602
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short3
+	R_202
+	R_558
 step3:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_59
+	R_882
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_631
 added3:
-	LEAQ 12(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
+	R_475
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
+	R_536
 decode:
 	MOVL $2, CX
-	CALL integerFactors2KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_863
 short0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
+	R_114
+	R_909
+	R_285
 	JMP summed0
 factors0:
-	VPADDD Y8, Y0, Y0
-	JMP added0
+	R_537
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first0
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_885
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_826
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_579
 first0:
 	VCVTPH2PS 0(R13), Y12
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_865
 	VFMADD231PS Y14, Y8, Y0
 	JMP added0
 short1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
+	R_59
+	R_909
+	R_287
 	JMP summed1
 factors1:
-	VPADDD Y8, Y1, Y1
-	JMP added1
+	R_538
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first1
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_886
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_208
+	R_288
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_539
 first1:
 	VCVTPH2PS 16(R13), Y12
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_865
 	VFMADD231PS Y14, Y8, Y1
 	JMP added1
 short2:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short2
-	VPMADDWD 1024(R14), Y8, Y8
+	R_114
+	R_909
+	R_540
 	JMP summed2
 factors2:
-	VPADDD Y8, Y2, Y2
-	JMP added2
+	R_541
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first2
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_208
+	R_400
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_561
 first2:
 	VCVTPH2PS 0(R13), Y12
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_865
 	VFMADD231PS Y14, Y8, Y2
 	JMP added2
 short3:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short3
-	VPMADDWD 1056(R14), Y8, Y8
+	R_59
+	R_909
+	R_562
 	JMP summed3
 factors3:
-	VPADDD Y8, Y3, Y3
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2592(R14)
-	VMOVDQU Y2, 3584(R14)
-	VMOVDQU Y3, 3616(R14)
-	MOVL $1, CX
+	R_604
 	CALL integerSuper2KAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_342
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first3
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_208
+	R_401
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_582
 first3:
 	VCVTPH2PS 16(R13), Y12
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_865
 	VFMADD231PS Y14, Y8, Y3
 	JMP added3
 
 TEXT ·integerAVX22Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_566
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_48
+	R_278
 step0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_114
+	R_944
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_605
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_48
+	R_304
 step1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_59
+	R_944
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_632
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short2
+	R_48
+	R_535
 step2:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_114
+	R_944
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_633
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short3
+	R_48
+	R_558
 step3:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_59
+	R_944
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_665
 added3:
-	LEAQ 24(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
+	R_507
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
-	VMOVUPS Y0, 64(CX)
-	VMOVUPS Y0, 96(CX)
+	R_586
 decode:
 	MOVL $2, CX
-	CALL integerFactors2KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_863
 short0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
-	VPMADDWD 0(R14), Y9, Y9
-	JMP summed0
+	R_114
+	R_981
+	R_1029
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	JMP added0
+	R_587
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first0
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_885
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_828
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_636
 first0:
 	VCVTPH2PS 0(R13), Y12
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_888
 	VFMADD231PS Y14, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VMULPS Y12, Y9, Y9
-	VBROADCASTSS 4(BX), Y14
+	R_151
+	R_460
 	VFMADD231PS Y14, Y9, Y1
 	JMP added0
 short1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
-	VPMADDWD 32(R14), Y9, Y9
-	JMP summed1
+	R_59
+	R_981
+	R_1030
 factors1:
-	VPADDD Y8, Y2, Y2
-	VPADDD Y9, Y3, Y3
-	JMP added1
+	R_612
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first1
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_886
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_829
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_638
 first1:
 	VCVTPH2PS 16(R13), Y12
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_888
 	VFMADD231PS Y14, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VMULPS Y12, Y9, Y9
-	VBROADCASTSS 4(BX), Y14
+	R_151
+	R_460
 	VFMADD231PS Y14, Y9, Y3
 	JMP added1
 short2:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short2
-	VPMADDWD 1024(R14), Y8, Y8
-	VPMADDWD 1024(R14), Y9, Y9
-	JMP summed2
+	R_114
+	R_981
+	R_1044
 factors2:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	JMP added2
+	R_592
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first2
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_830
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_666
 first2:
 	VCVTPH2PS 0(R13), Y12
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_888
 	VFMADD231PS Y14, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VMULPS Y12, Y9, Y9
-	VBROADCASTSS 4(BX), Y14
+	R_151
+	R_460
 	VFMADD231PS Y14, Y9, Y5
 	JMP added2
 short3:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short3
-	VPMADDWD 1056(R14), Y8, Y8
-	VPMADDWD 1056(R14), Y9, Y9
-	JMP summed3
+	R_59
+	R_981
+	R_1045
 factors3:
-	VPADDD Y8, Y6, Y6
-	VPADDD Y9, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2592(R14)
-	VMOVDQU Y3, 2656(R14)
-	VMOVDQU Y4, 3584(R14)
-	VMOVDQU Y5, 3648(R14)
-	VMOVDQU Y6, 3616(R14)
-	VMOVDQU Y7, 3680(R14)
-	MOVL $2, CX
+	R_667
 	CALL integerSuper2KAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_342
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first3
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_831
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_697
 first3:
 	VCVTPH2PS 16(R13), Y12
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_888
 	VFMADD231PS Y14, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VMULPS Y12, Y9, Y9
-	VBROADCASTSS 4(BX), Y14
+	R_151
+	R_460
 	VFMADD231PS Y14, Y9, Y7
 	JMP added3
 
 TEXT ·integerAVX22Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_600
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_405
+	R_278
 step0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_114
+	R_601
+	R_88
+	R_508
 	ADDQ $64, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step0
+	R_465
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_698
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_421
+	R_304
 step1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_59
+	R_601
+	R_88
+	R_508
 	ADDQ $64, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step1
+	R_480
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_699
 added1:
-	LEAQ 36(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y3, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y4, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y5, 160(R9)
+	R_542
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
+	R_376
 decode:
 	MOVL $1, CX
-	CALL integerFactors2KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_863
 short0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
+	R_114
+	R_869
+	R_88
+	R_700
 	ADDQ $64, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
-	VPMADDWD 0(R14), Y9, Y9
-	VPMADDWD 0(R14), Y10, Y10
-	JMP summed0
+	R_1046
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	JMP added0
+	R_627
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first0
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_885
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_852
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_701
 first0:
 	VCVTPH2PS 0(R13), Y12
 	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_407
 	VFMADD231PS Y14, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VMULPS Y12, Y9, Y9
-	VBROADCASTSS 4(BX), Y14
+	R_259
+	R_460
 	VFMADD231PS Y14, Y9, Y1
 	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VMULPS Y12, Y10, Y10
-	VBROADCASTSS 8(BX), Y14
+	R_889
 	VFMADD231PS Y14, Y10, Y2
 	JMP added0
 short1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
+	R_59
+	R_869
+	R_88
+	R_700
 	ADDQ $64, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
-	VPMADDWD 32(R14), Y9, Y9
-	VPMADDWD 32(R14), Y10, Y10
-	JMP summed1
+	R_1047
 factors1:
-	VPADDD Y8, Y3, Y3
-	VPADDD Y9, Y4, Y4
-	VPADDD Y10, Y5, Y5
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2592(R14)
-	VMOVDQU Y4, 2656(R14)
-	VMOVDQU Y5, 2720(R14)
-	MOVL $3, CX
+	R_702
 	CALL integerSuper2KAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_377
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first1
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_886
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_703
+	R_402
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_732
 first1:
 	VCVTPH2PS 16(R13), Y12
 	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_407
 	VFMADD231PS Y14, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VMULPS Y12, Y9, Y9
-	VBROADCASTSS 4(BX), Y14
+	R_259
+	R_460
 	VFMADD231PS Y14, Y9, Y4
 	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VMULPS Y12, Y10, Y10
-	VBROADCASTSS 8(BX), Y14
+	R_889
 	VFMADD231PS Y14, Y10, Y5
 	JMP added1
 
 TEXT ·integerAVX22Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_661
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_405
+	R_1017
 step0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
+	R_114
+	R_662
+	R_88
+	R_573
 	ADDQ $64, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step0
+	R_488
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_733
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_421
+	R_1034
 step1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
+	R_59
+	R_662
+	R_88
+	R_573
 	ADDQ $64, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step1
+	R_471
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_764
 added1:
-	LEAQ 48(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y4, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y5, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y6, 160(R9)
-	VMOVUPS Y3, 192(R9)
-	VMOVUPS Y7, 224(R9)
+	R_574
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
-	VMOVUPS Y0, 192(R9)
-	VMOVUPS Y0, 224(R9)
+	R_711
 decode:
 	MOVL $1, CX
-	CALL integerFactors2KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_863
 short0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
+	R_114
+	R_890
+	R_88
+	R_765
 	ADDQ $64, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
-	VPMADDWD 0(R14), Y9, Y9
-	VPMADDWD 0(R14), Y10, Y10
-	VPMADDWD 0(R14), Y11, Y11
-	JMP summed0
+	R_1056
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	VPADDD Y11, Y3, Y3
-	JMP added0
+	R_739
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first0
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_885
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_740
+	R_361
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_766
 first0:
 	VCVTPH2PS 0(R13), Y12
 	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_407
 	VFMADD231PS Y14, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VMULPS Y12, Y9, Y9
-	VBROADCASTSS 4(BX), Y14
+	R_275
+	R_460
 	VFMADD231PS Y14, Y9, Y1
 	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VMULPS Y12, Y10, Y10
-	VBROADCASTSS 8(BX), Y14
+	R_889
 	VFMADD231PS Y14, Y10, Y2
 	VPBROADCASTD 44(BX), Y14
 	VPADDD Y14, Y11, Y11
@@ -4146,214 +3509,49 @@ first0:
 	VFMADD231PS Y14, Y11, Y3
 	JMP added0
 short1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
+	R_59
+	R_890
+	R_88
+	R_765
 	ADDQ $64, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
-	VPMADDWD 32(R14), Y9, Y9
-	VPMADDWD 32(R14), Y10, Y10
-	VPMADDWD 32(R14), Y11, Y11
-	JMP summed1
+	R_1059
 factors1:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	VPADDD Y10, Y6, Y6
-	VPADDD Y11, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2752(R14)
-	VMOVDQU Y4, 2592(R14)
-	VMOVDQU Y5, 2656(R14)
-	VMOVDQU Y6, 2720(R14)
-	VMOVDQU Y7, 2784(R14)
-	MOVL $4, CX
+	R_800
 	CALL integerSuper2KAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_377
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first1
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_886
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_801
+	R_362
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_840
 first1:
 	VCVTPH2PS 16(R13), Y12
 	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VMULPS Y12, Y8, Y8
-	VBROADCASTSS 0(BX), Y14
+	R_407
 	VFMADD231PS Y14, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VMULPS Y12, Y9, Y9
-	VBROADCASTSS 4(BX), Y14
+	R_275
+	R_460
 	VFMADD231PS Y14, Y9, Y5
 	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VMULPS Y12, Y10, Y10
-	VBROADCASTSS 8(BX), Y14
+	R_889
 	VFMADD231PS Y14, Y10, Y6
 	VPBROADCASTD 44(BX), Y14
 	VPADDD Y14, Y11, Y11
@@ -4365,17175 +3563,4128 @@ first1:
 
 TEXT ·integerAVX23Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_533
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_384
+	R_364
+	R_278
 step0:
-	PREFETCHT0 4608(DI)
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_730
+	R_911
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
+	R_556
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 4(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_494
+	R_364
+	R_304
 step1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_386
+	R_911
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_577
 added1:
-	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 0(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short2
+	R_750
+	R_364
+	R_535
 step2:
-	PREFETCHT0 4608(DI)
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_730
+	R_911
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_602
 added2:
-	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 4(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short3
+	R_893
+	R_364
+	R_558
 step3:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_386
+	R_911
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_631
 added3:
-	LEAQ 12(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
+	R_475
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
+	R_536
 decode:
 	MOVL $2, CX
-	CALL integerFactors3KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_894
 short0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
+	R_365
+	R_946
+	R_285
 	JMP summed0
 factors0:
-	VPADDD Y8, Y0, Y0
-	JMP added0
+	R_537
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_826
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_579
 short1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
+	R_386
+	R_946
+	R_287
 	JMP summed1
 factors1:
-	VPADDD Y8, Y1, Y1
-	JMP added1
+	R_538
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_208
+	R_288
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_539
 short2:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short2
-	VPMADDWD 1024(R14), Y8, Y8
+	R_365
+	R_946
+	R_540
 	JMP summed2
 factors2:
-	VPADDD Y8, Y2, Y2
-	JMP added2
+	R_541
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_208
+	R_400
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_561
 short3:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short3
-	VPMADDWD 1056(R14), Y8, Y8
+	R_386
+	R_946
+	R_562
 	JMP summed3
 factors3:
-	VPADDD Y8, Y3, Y3
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2592(R14)
-	VMOVDQU Y2, 3584(R14)
-	VMOVDQU Y3, 3616(R14)
-	MOVL $1, CX
+	R_604
 	CALL integerSuper3KAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_342
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_208
+	R_401
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_582
 
 TEXT ·integerAVX23Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_566
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_384
+	R_180
+	R_278
 step0:
-	PREFETCHT0 4608(DI)
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_730
+	R_947
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_605
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 4(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_494
+	R_180
+	R_304
 step1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_386
+	R_947
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_632
 added1:
-	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 0(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short2
+	R_750
+	R_180
+	R_535
 step2:
-	PREFETCHT0 4608(DI)
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_730
+	R_947
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_633
 added2:
-	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 4(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short3
+	R_893
+	R_180
+	R_558
 step3:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_386
+	R_947
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_665
 added3:
-	LEAQ 24(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
+	R_507
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
-	VMOVUPS Y0, 64(CX)
-	VMOVUPS Y0, 96(CX)
+	R_586
 decode:
 	MOVL $2, CX
-	CALL integerFactors3KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_894
 short0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
-	VPMADDWD 0(R14), Y9, Y9
-	JMP summed0
+	R_365
+	R_948
+	R_1029
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	JMP added0
+	R_587
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_828
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_636
 short1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
-	VPMADDWD 32(R14), Y9, Y9
-	JMP summed1
+	R_386
+	R_948
+	R_1030
 factors1:
-	VPADDD Y8, Y2, Y2
-	VPADDD Y9, Y3, Y3
-	JMP added1
+	R_612
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_829
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_638
 short2:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short2
-	VPMADDWD 1024(R14), Y8, Y8
-	VPMADDWD 1024(R14), Y9, Y9
-	JMP summed2
+	R_365
+	R_948
+	R_1044
 factors2:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	JMP added2
+	R_592
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_830
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_666
 short3:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short3
-	VPMADDWD 1056(R14), Y8, Y8
-	VPMADDWD 1056(R14), Y9, Y9
-	JMP summed3
+	R_386
+	R_948
+	R_1045
 factors3:
-	VPADDD Y8, Y6, Y6
-	VPADDD Y9, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2592(R14)
-	VMOVDQU Y3, 2656(R14)
-	VMOVDQU Y4, 3584(R14)
-	VMOVDQU Y5, 3648(R14)
-	VMOVDQU Y6, 3616(R14)
-	VMOVDQU Y7, 3680(R14)
-	MOVL $2, CX
+	R_667
 	CALL integerSuper3KAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_342
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_831
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_697
 
 TEXT ·integerAVX23Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_600
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_752
+	R_278
 step0:
-	PREFETCHT0 4608(DI)
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step0
+	R_730
+	R_478
+	R_272
+	R_508
+	R_179
+	R_465
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_698
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 4(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_494
+	R_366
+	R_304
 step1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step1
+	R_386
+	R_478
+	R_272
+	R_508
+	R_179
+	R_480
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_699
 added1:
-	LEAQ 36(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y3, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y4, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y5, 160(R9)
+	R_542
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
+	R_376
 decode:
 	MOVL $1, CX
-	CALL integerFactors3KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_894
 short0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
-	VPMADDWD 0(R14), Y9, Y9
-	VPMADDWD 0(R14), Y10, Y10
-	JMP summed0
+	R_365
+	R_672
+	R_272
+	R_700
+	R_179
+	R_1046
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	JMP added0
+	R_627
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_852
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_701
 short1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
-	VPMADDWD 32(R14), Y9, Y9
-	VPMADDWD 32(R14), Y10, Y10
-	JMP summed1
+	R_386
+	R_672
+	R_272
+	R_700
+	R_179
+	R_1047
 factors1:
-	VPADDD Y8, Y3, Y3
-	VPADDD Y9, Y4, Y4
-	VPADDD Y10, Y5, Y5
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2592(R14)
-	VMOVDQU Y4, 2656(R14)
-	VMOVDQU Y5, 2720(R14)
-	MOVL $3, CX
+	R_702
 	CALL integerSuper3KAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_377
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_703
+	R_402
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_732
 
 TEXT ·integerAVX23Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_661
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_752
+	R_1017
 step0:
-	PREFETCHT0 4608(DI)
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step0
+	R_730
+	R_543
+	R_272
+	R_573
+	R_179
+	R_488
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_733
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 4(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_494
+	R_366
+	R_1034
 step1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step1
+	R_386
+	R_543
+	R_272
+	R_573
+	R_179
+	R_471
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_764
 added1:
-	LEAQ 48(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y4, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y5, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y6, 160(R9)
-	VMOVUPS Y3, 192(R9)
-	VMOVUPS Y7, 224(R9)
+	R_574
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
-	VMOVUPS Y0, 192(R9)
-	VMOVUPS Y0, 224(R9)
+	R_711
 decode:
 	MOVL $1, CX
-	CALL integerFactors3KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_894
 short0:
-	PREFETCHT0 4608(SI)
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
-	VPMADDWD 0(R14), Y9, Y9
-	VPMADDWD 0(R14), Y10, Y10
-	VPMADDWD 0(R14), Y11, Y11
-	JMP summed0
+	R_365
+	R_736
+	R_272
+	R_765
+	R_179
+	R_1056
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	VPADDD Y11, Y3, Y3
-	JMP added0
+	R_739
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_740
+	R_361
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_766
 short1:
-	VMOVDQU (SI), Y14
-	VPSRLW $0, Y14, Y12
-	VPSRLW $2, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
-	VMOVDQU (SI), Y14
-	VPSRLW $4, Y14, Y12
-	VPSRLW $6, Y14, Y13
-	VPAND integerLow2<>(SB), Y12, Y12
-	VPAND integerLow2<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit2<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
-	ADDQ $64, SI
-	ADDQ $32, DI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
-	VPMADDWD 32(R14), Y9, Y9
-	VPMADDWD 32(R14), Y10, Y10
-	VPMADDWD 32(R14), Y11, Y11
-	JMP summed1
+	R_386
+	R_736
+	R_272
+	R_765
+	R_179
+	R_1059
 factors1:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	VPADDD Y10, Y6, Y6
-	VPADDD Y11, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2752(R14)
-	VMOVDQU Y4, 2592(R14)
-	VMOVDQU Y5, 2656(R14)
-	VMOVDQU Y6, 2720(R14)
-	VMOVDQU Y7, 2784(R14)
-	MOVL $4, CX
+	R_800
 	CALL integerSuper3KAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_377
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_801
+	R_362
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_840
 
 TEXT ·integerAVX24Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_533
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_202
+	R_278
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_108
+	R_303
+	R_123
+	R_496
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
+	R_556
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_202
+	R_304
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_150
+	R_303
+	R_184
+	R_496
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_577
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short2
+	R_202
+	R_535
 step2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_108
+	R_303
+	R_123
+	R_496
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_602
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short3
+	R_202
+	R_558
 step3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_150
+	R_303
+	R_184
+	R_496
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_631
 added3:
-	LEAQ 12(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
+	R_475
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
+	R_536
 decode:
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_900
 short0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
+	R_108
+	R_203
+	R_55
+	R_123
+	R_949
+	R_285
 	JMP summed0
 factors0:
-	VPADDD Y8, Y0, Y0
-	JMP added0
+	R_537
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_826
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_579
 short1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
+	R_150
+	R_203
+	R_55
+	R_184
+	R_949
+	R_287
 	JMP summed1
 factors1:
-	VPADDD Y8, Y1, Y1
-	JMP added1
+	R_538
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_208
+	R_288
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_539
 short2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short2
-	VPMADDWD 1024(R14), Y8, Y8
+	R_108
+	R_203
+	R_55
+	R_123
+	R_949
+	R_540
 	JMP summed2
 factors2:
-	VPADDD Y8, Y2, Y2
-	JMP added2
+	R_541
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_208
+	R_400
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_561
 short3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ short3
-	VPMADDWD 1056(R14), Y8, Y8
+	R_150
+	R_203
+	R_55
+	R_184
+	R_949
+	R_562
 	JMP summed3
 factors3:
-	VPADDD Y8, Y3, Y3
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2592(R14)
-	VMOVDQU Y2, 3584(R14)
-	VMOVDQU Y3, 3616(R14)
-	MOVL $1, CX
-	CALL integerSuperKAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_604
+	R_901
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_208
+	R_401
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_582
 
 TEXT ·integerAVX24Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_566
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_48
+	R_278
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_108
+	R_327
+	R_123
+	R_498
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_605
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_48
+	R_304
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_150
+	R_327
+	R_184
+	R_498
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_632
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short2
+	R_48
+	R_535
 step2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_108
+	R_327
+	R_123
+	R_498
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_633
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short3
+	R_48
+	R_558
 step3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_150
+	R_327
+	R_184
+	R_498
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_665
 added3:
-	LEAQ 24(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
+	R_507
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
-	VMOVUPS Y0, 64(CX)
-	VMOVUPS Y0, 96(CX)
+	R_586
 decode:
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_900
 short0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
-	VPMADDWD 0(R14), Y9, Y9
-	JMP summed0
+	R_108
+	R_230
+	R_348
+	R_123
+	R_917
+	R_1029
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	JMP added0
+	R_587
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_828
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_636
 short1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
-	VPMADDWD 32(R14), Y9, Y9
-	JMP summed1
+	R_150
+	R_230
+	R_348
+	R_184
+	R_917
+	R_1030
 factors1:
-	VPADDD Y8, Y2, Y2
-	VPADDD Y9, Y3, Y3
-	JMP added1
+	R_612
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_829
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_638
 short2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short2
-	VPMADDWD 1024(R14), Y8, Y8
-	VPMADDWD 1024(R14), Y9, Y9
-	JMP summed2
+	R_108
+	R_230
+	R_348
+	R_123
+	R_917
+	R_1044
 factors2:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	JMP added2
+	R_592
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_830
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_666
 short3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ short3
-	VPMADDWD 1056(R14), Y8, Y8
-	VPMADDWD 1056(R14), Y9, Y9
-	JMP summed3
+	R_150
+	R_230
+	R_348
+	R_184
+	R_917
+	R_1045
 factors3:
-	VPADDD Y8, Y6, Y6
-	VPADDD Y9, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2592(R14)
-	VMOVDQU Y3, 2656(R14)
-	VMOVDQU Y4, 3584(R14)
-	VMOVDQU Y5, 3648(R14)
-	VMOVDQU Y6, 3616(R14)
-	VMOVDQU Y7, 3680(R14)
-	MOVL $2, CX
-	CALL integerSuperKAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_667
+	R_901
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_831
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_697
 
 TEXT ·integerAVX24Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_600
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_405
+	R_278
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $128, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step0
+	R_108
+	R_601
+	R_123
+	R_902
+	R_465
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_698
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_421
+	R_304
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $128, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step1
+	R_150
+	R_601
+	R_184
+	R_902
+	R_480
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_699
 added1:
-	LEAQ 36(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y3, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y4, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y5, 160(R9)
+	R_542
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
+	R_376
 decode:
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_918
 short0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
+	R_108
+	R_869
+	R_123
+	R_700
 	ADDQ $128, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
-	VPMADDWD 0(R14), Y9, Y9
-	VPMADDWD 0(R14), Y10, Y10
-	JMP summed0
+	R_1046
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	JMP added0
+	R_627
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_852
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_701
 short1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
+	R_150
+	R_869
+	R_184
+	R_700
 	ADDQ $128, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
-	VPMADDWD 32(R14), Y9, Y9
-	VPMADDWD 32(R14), Y10, Y10
-	JMP summed1
+	R_1047
 factors1:
-	VPADDD Y8, Y3, Y3
-	VPADDD Y9, Y4, Y4
-	VPADDD Y10, Y5, Y5
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2592(R14)
-	VMOVDQU Y4, 2656(R14)
-	VMOVDQU Y5, 2720(R14)
-	MOVL $3, CX
-	CALL integerSuperKAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_702
+	R_919
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_703
+	R_402
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_732
 
 TEXT ·integerAVX24Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_661
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short0
+	R_405
+	R_1017
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $128, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step0
+	R_108
+	R_662
+	R_123
+	R_920
+	R_488
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_733
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
-	CMPQ CX, $2
-	JLE short1
+	R_421
+	R_1034
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $128, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step1
+	R_150
+	R_662
+	R_184
+	R_920
+	R_471
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_764
 added1:
-	LEAQ 48(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y4, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y5, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y6, 160(R9)
-	VMOVUPS Y3, 192(R9)
-	VMOVUPS Y7, 224(R9)
+	R_574
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
-	VMOVUPS Y0, 192(R9)
-	VMOVUPS Y0, 224(R9)
+	R_711
 decode:
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_918
 short0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
+	R_108
+	R_890
+	R_123
+	R_765
 	ADDQ $128, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ short0
-	VPMADDWD 0(R14), Y8, Y8
-	VPMADDWD 0(R14), Y9, Y9
-	VPMADDWD 0(R14), Y10, Y10
-	VPMADDWD 0(R14), Y11, Y11
-	JMP summed0
+	R_1056
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	VPADDD Y11, Y3, Y3
-	JMP added0
+	R_739
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_740
+	R_361
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_766
 short1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y8, Y8
-	VPADDW Y15, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y9, Y9
-	VPADDW Y15, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y10, Y10
-	VPADDW Y15, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y14, Y11, Y11
-	VPADDW Y15, Y11, Y11
+	R_150
+	R_890
+	R_184
+	R_765
 	ADDQ $128, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ short1
-	VPMADDWD 32(R14), Y8, Y8
-	VPMADDWD 32(R14), Y9, Y9
-	VPMADDWD 32(R14), Y10, Y10
-	VPMADDWD 32(R14), Y11, Y11
-	JMP summed1
+	R_1059
 factors1:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	VPADDD Y10, Y6, Y6
-	VPADDD Y11, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2752(R14)
-	VMOVDQU Y4, 2592(R14)
-	VMOVDQU Y5, 2656(R14)
-	VMOVDQU Y6, 2720(R14)
-	VMOVDQU Y7, 2784(R14)
-	MOVL $4, CX
-	CALL integerSuperKAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_800
+	R_919
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_801
+	R_362
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_840
 
 TEXT ·integerAVX25Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_533
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_384
+	R_499
 step0:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_753
 	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_449
+	R_903
+	R_71
+	R_449
+	R_390
+	R_20
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
+	R_556
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 4(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_494
+	R_499
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_771
 	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_474
+	R_921
+	R_71
+	R_474
+	R_390
+	R_20
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_577
 added1:
-	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 0(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_750
+	R_499
 step2:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_753
 	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_754
+	R_903
+	R_71
+	R_754
+	R_390
+	R_20
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_602
 added2:
-	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 4(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_893
+	R_499
 step3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_771
 	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_772
+	R_921
+	R_71
+	R_772
+	R_390
+	R_20
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_631
 added3:
-	LEAQ 12(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
+	R_475
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
+	R_536
 decode:
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_900
 factors0:
-	VPADDD Y8, Y0, Y0
-	JMP added0
+	R_537
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_826
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_579
 factors1:
-	VPADDD Y8, Y1, Y1
-	JMP added1
+	R_538
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_208
+	R_288
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_539
 factors2:
-	VPADDD Y8, Y2, Y2
-	JMP added2
+	R_541
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_208
+	R_400
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_561
 factors3:
-	VPADDD Y8, Y3, Y3
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2592(R14)
-	VMOVDQU Y2, 3584(R14)
-	VMOVDQU Y3, 3616(R14)
-	MOVL $1, CX
-	CALL integerSuperKAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_604
+	R_901
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_208
+	R_401
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_582
 
 TEXT ·integerAVX25Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_566
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_384
+	R_517
 step0:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_753
 	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_116
+	R_501
+	R_391
+	R_123
+	R_412
+	R_255
+	R_449
+	R_81
+	R_391
+	R_390
+	R_39
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_605
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 4(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_494
+	R_517
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_771
 	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_147
+	R_501
+	R_413
+	R_184
+	R_412
+	R_255
+	R_474
+	R_81
+	R_413
+	R_390
+	R_39
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_632
 added1:
-	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 0(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_750
+	R_517
 step2:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
+	R_753
+	R_950
 	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_501
+	R_228
+	R_518
+	R_123
+	R_412
+	R_255
+	R_754
+	R_81
+	R_228
+	R_518
+	R_390
+	R_39
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_633
 added2:
-	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 4(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_893
+	R_517
 step3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
+	R_771
+	R_950
 	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_501
+	R_228
+	R_546
+	R_184
+	R_412
+	R_255
+	R_772
+	R_81
+	R_228
+	R_546
+	R_390
+	R_39
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_665
 added3:
-	LEAQ 24(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
+	R_507
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
-	VMOVUPS Y0, 64(CX)
-	VMOVUPS Y0, 96(CX)
+	R_586
 decode:
-	MOVL $2, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_900
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	JMP added0
+	R_587
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_828
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_636
 factors1:
-	VPADDD Y8, Y2, Y2
-	VPADDD Y9, Y3, Y3
-	JMP added1
+	R_612
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_829
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_638
 factors2:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	JMP added2
+	R_592
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_830
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_666
 factors3:
-	VPADDD Y8, Y6, Y6
-	VPADDD Y9, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2592(R14)
-	VMOVDQU Y3, 2656(R14)
-	VMOVDQU Y4, 3584(R14)
-	VMOVDQU Y5, 3648(R14)
-	VMOVDQU Y6, 3616(R14)
-	VMOVDQU Y7, 3680(R14)
-	MOVL $2, CX
-	CALL integerSuperKAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_667
+	R_901
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_831
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_697
 
 TEXT ·integerAVX25Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_600
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
+	R_752
 	MOVQ integerArgs_steps(AX), CX
 step0:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_753
 	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
+	R_116
+	R_36
 	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step0
+	R_391
+	R_261
+	R_502
+	R_903
+	R_214
+	R_449
+	R_215
+	R_391
+	R_216
+	R_502
+	R_390
+	R_465
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_698
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 4(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
+	R_494
+	R_366
 	MOVQ integerArgs_steps(AX), CX
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_771
 	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
+	R_147
+	R_36
 	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step1
+	R_413
+	R_261
+	R_519
+	R_921
+	R_214
+	R_474
+	R_215
+	R_413
+	R_216
+	R_519
+	R_390
+	R_480
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_699
 added1:
-	LEAQ 36(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y3, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y4, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y5, 160(R9)
+	R_542
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
+	R_376
 decode:
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_918
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	JMP added0
+	R_627
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_852
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_701
 factors1:
-	VPADDD Y8, Y3, Y3
-	VPADDD Y9, Y4, Y4
-	VPADDD Y10, Y5, Y5
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2592(R14)
-	VMOVDQU Y4, 2656(R14)
-	VMOVDQU Y5, 2720(R14)
-	MOVL $3, CX
-	CALL integerSuperKAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_702
+	R_919
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_703
+	R_402
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_732
 
 TEXT ·integerAVX25Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_661
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_752
+	R_450
 step0:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_753
 	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
+	R_116
+	R_36
 	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step0
+	R_391
+	R_296
+	R_502
+	R_217
+	R_952
+	R_903
+	R_236
+	R_449
+	R_218
+	R_391
+	R_219
+	R_502
+	R_220
+	R_952
+	R_390
+	R_488
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_733
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 4(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_494
+	R_366
+	R_450
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 0(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 8(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_771
 	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
+	R_147
+	R_36
 	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VPBROADCASTD 16(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VPBROADCASTD 24(DI), Y14
-	VPSHUFB integerSpread<>(SB), Y14, Y14
-	VPAND integerEach<>(SB), Y14, Y14
-	VPCMPEQB integerEach<>(SB), Y14, Y14
-	VPAND integerBit4<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $128, SI
-	ADDQ $32, DI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step1
+	R_413
+	R_296
+	R_519
+	R_217
+	R_925
+	R_921
+	R_236
+	R_474
+	R_218
+	R_413
+	R_219
+	R_519
+	R_220
+	R_925
+	R_390
+	R_471
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_764
 added1:
-	LEAQ 48(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y4, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y5, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y6, 160(R9)
-	VMOVUPS Y3, 192(R9)
-	VMOVUPS Y7, 224(R9)
+	R_574
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
-	VMOVUPS Y0, 192(R9)
-	VMOVUPS Y0, 224(R9)
+	R_711
 decode:
-	MOVL $1, CX
-	CALL integerFactorsKAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_918
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	VPADDD Y11, Y3, Y3
-	JMP added0
+	R_739
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_740
+	R_361
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_766
 factors1:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	VPADDD Y10, Y6, Y6
-	VPADDD Y11, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2752(R14)
-	VMOVDQU Y4, 2592(R14)
-	VMOVDQU Y5, 2656(R14)
-	VMOVDQU Y6, 2720(R14)
-	VMOVDQU Y7, 2784(R14)
-	MOVL $4, CX
-	CALL integerSuperKAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_800
+	R_919
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_801
+	R_362
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_840
 
 TEXT ·integerAVX26Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_533
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_384
+	R_499
 step0:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_773
 	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_449
+	R_926
+	R_71
+	R_449
+	R_417
+	R_20
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
+	R_556
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 32(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_928
+	R_499
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_755
 	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_474
+	R_953
+	R_71
+	R_474
+	R_417
+	R_20
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_577
 added1:
-	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 0(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_750
+	R_499
 step2:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_773
 	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_754
+	R_926
+	R_71
+	R_754
+	R_417
+	R_20
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_602
 added2:
-	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
+	R_751
 	LEAQ 32(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_499
 step3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_755
 	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $16, BX
-	DECQ CX
+	R_772
+	R_953
+	R_71
+	R_772
+	R_417
+	R_20
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_631
 added3:
-	LEAQ 12(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
+	R_475
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
+	R_536
 decode:
 	MOVL $2, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_929
 factors0:
-	VPADDD Y8, Y0, Y0
-	JMP added0
+	R_537
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_826
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_579
 factors1:
-	VPADDD Y8, Y1, Y1
-	JMP added1
+	R_538
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_208
+	R_288
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_539
 factors2:
-	VPADDD Y8, Y2, Y2
-	JMP added2
+	R_541
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_208
+	R_400
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_561
 factors3:
-	VPADDD Y8, Y3, Y3
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2592(R14)
-	VMOVDQU Y2, 3584(R14)
-	VMOVDQU Y3, 3616(R14)
-	MOVL $1, CX
+	R_604
 	CALL integerSuper6KAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_342
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_208
+	R_401
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_582
 
 TEXT ·integerAVX26Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_566
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_384
+	R_517
 step0:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_773
 	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_116
+	R_501
+	R_391
+	R_123
+	R_446
+	R_255
+	R_449
+	R_81
+	R_391
+	R_417
+	R_39
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_605
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 32(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_928
+	R_517
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_755
 	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_147
+	R_501
+	R_413
+	R_184
+	R_446
+	R_255
+	R_474
+	R_81
+	R_413
+	R_417
+	R_39
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_632
 added1:
-	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	LEAQ 0(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_750
+	R_517
 step2:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
+	R_773
+	R_950
 	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_501
+	R_228
+	R_518
+	R_123
+	R_446
+	R_255
+	R_754
+	R_81
+	R_228
+	R_518
+	R_417
+	R_39
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_403
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_633
 added2:
-	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
+	R_751
 	LEAQ 32(R8)(R11*1), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_517
 step3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
+	R_755
+	R_950
 	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $32, BX
-	DECQ CX
+	R_501
+	R_228
+	R_546
+	R_184
+	R_446
+	R_255
+	R_772
+	R_81
+	R_228
+	R_546
+	R_417
+	R_39
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_404
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_665
 added3:
-	LEAQ 24(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
+	R_507
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
-	VMOVUPS Y0, 64(CX)
-	VMOVUPS Y0, 96(CX)
+	R_586
 decode:
 	MOVL $2, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_929
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	JMP added0
+	R_587
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_828
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_636
 factors1:
-	VPADDD Y8, Y2, Y2
-	VPADDD Y9, Y3, Y3
-	JMP added1
+	R_612
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_829
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_638
 factors2:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	JMP added2
+	R_592
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_830
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_666
 factors3:
-	VPADDD Y8, Y6, Y6
-	VPADDD Y9, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2592(R14)
-	VMOVDQU Y3, 2656(R14)
-	VMOVDQU Y4, 3584(R14)
-	VMOVDQU Y5, 3648(R14)
-	VMOVDQU Y6, 3616(R14)
-	VMOVDQU Y7, 3680(R14)
-	MOVL $2, CX
+	R_667
 	CALL integerSuper6KAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_342
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_831
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_697
 
 TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_600
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
+	R_752
 	MOVQ integerArgs_steps(AX), CX
 step0:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_773
 	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
+	R_116
+	R_36
 	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step0
+	R_391
+	R_261
+	R_502
+	R_926
+	R_214
+	R_449
+	R_215
+	R_391
+	R_216
+	R_502
+	R_417
+	R_465
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_698
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 32(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
+	R_928
+	R_366
 	MOVQ integerArgs_steps(AX), CX
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_755
 	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
+	R_147
+	R_36
 	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step1
+	R_413
+	R_261
+	R_519
+	R_953
+	R_214
+	R_474
+	R_215
+	R_413
+	R_216
+	R_519
+	R_417
+	R_480
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_699
 added1:
-	LEAQ 36(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y3, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y4, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y5, 160(R9)
+	R_542
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
+	R_376
 decode:
 	MOVL $1, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_929
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	JMP added0
+	R_627
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_852
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_701
 factors1:
-	VPADDD Y8, Y3, Y3
-	VPADDD Y9, Y4, Y4
-	VPADDD Y10, Y5, Y5
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2592(R14)
-	VMOVDQU Y4, 2656(R14)
-	VMOVDQU Y5, 2720(R14)
-	MOVL $3, CX
+	R_702
 	CALL integerSuper6KAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_377
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_703
+	R_402
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_732
 
 TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_661
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	LEAQ 0(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_752
+	R_450
 step0:
-	PREFETCHT0 4608(DI)
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_773
 	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
+	R_116
+	R_36
 	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step0
+	R_391
+	R_296
+	R_502
+	R_217
+	R_952
+	R_926
+	R_236
+	R_449
+	R_218
+	R_391
+	R_219
+	R_502
+	R_220
+	R_952
+	R_417
+	R_488
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_204
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_733
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	LEAQ 32(R8), DI
-	ADDQ integerArgs_plane(AX), DI
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_928
+	R_366
+	R_450
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPSLLW $4, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSLLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 0(BX), Y14
+	R_755
 	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
+	R_147
+	R_36
 	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU (DI), Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y12, Y12
-	VMOVDQU (DI), Y14
-	VPSRLW $2, Y14, Y14
-	VPAND integerBits45<>(SB), Y14, Y14
-	VPOR Y14, Y13, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $128, SI
-	ADDQ $64, DI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step1
+	R_413
+	R_296
+	R_519
+	R_217
+	R_925
+	R_953
+	R_236
+	R_474
+	R_218
+	R_413
+	R_219
+	R_519
+	R_220
+	R_925
+	R_417
+	R_471
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_205
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_764
 added1:
-	LEAQ 48(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y4, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y5, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y6, 160(R9)
-	VMOVUPS Y3, 192(R9)
-	VMOVUPS Y7, 224(R9)
+	R_574
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
-	VMOVUPS Y0, 192(R9)
-	VMOVUPS Y0, 224(R9)
+	R_711
 decode:
 	MOVL $1, CX
-	CALL integerFactors6KAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_929
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	VPADDD Y11, Y3, Y3
-	JMP added0
+	R_739
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_740
+	R_361
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_766
 factors1:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	VPADDD Y10, Y6, Y6
-	VPADDD Y11, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2752(R14)
-	VMOVDQU Y4, 2592(R14)
-	VMOVDQU Y5, 2656(R14)
-	VMOVDQU Y6, 2720(R14)
-	VMOVDQU Y7, 2784(R14)
-	MOVL $4, CX
+	R_800
 	CALL integerSuper6KAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_377
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_801
+	R_362
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_840
 
 TEXT ·integerAVX28Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
+	R_100
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	R_931
 	JNZ signed0
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	ADDQ $256, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_24
+	R_932
+	R_25
+	R_955
+	R_397
+	R_521
+	R_756
+	R_934
 	JNZ step0
 summed0:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_101
+	R_95
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
+	R_556
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	R_931
 	JNZ signed1
 step1:
 	VMOVDQU 0(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_932
 	VMOVDQU 64(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_955
 	VMOVDQU 128(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 192(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	ADDQ $256, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_521
+	R_774
+	R_934
 	JNZ step1
 summed1:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_119
+	R_118
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_577
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	R_931
 	JNZ signed2
 step2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	ADDQ $256, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_24
+	R_932
+	R_25
+	R_955
+	R_397
+	R_521
+	R_756
+	R_934
 	JNZ step2
 summed2:
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_264
+	R_95
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_602
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	R_931
 	JNZ signed3
 step3:
 	VMOVDQU 0(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_932
 	VMOVDQU 64(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_955
 	VMOVDQU 128(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 192(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	ADDQ $256, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_521
+	R_774
+	R_934
 	JNZ step3
 summed3:
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_307
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_631
 added3:
-	LEAQ 12(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
+	R_475
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 signed0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $256, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ signed0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
-	JMP zero0
+	R_24
+	R_937
+	R_25
+	R_982
+	R_397
+	R_547
+	R_775
+	R_957
+	R_983
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
+	R_54
 	JMP added0
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	JMP added0
+	R_579
 signed1:
 	VMOVDQU 0(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_937
 	VMOVDQU 64(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_982
 	VMOVDQU 128(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 192(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $256, SI
-	ADDQ $16, BX
-	DECQ CX
-	JNZ signed1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
-	JMP zero1
+	R_547
+	R_759
+	R_957
+	R_984
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_28
+	R_288
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y1
-	JMP added1
+	R_539
 signed2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $256, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_24
+	R_937
+	R_25
+	R_982
+	R_397
+	R_547
+	R_775
+	R_957
 	JNZ signed2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	R_74
+	R_758
 	JNZ zeroHalf2
 	JMP zero2
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
+	R_244
 	JMP added2
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	JMP added2
+	R_561
 signed3:
 	VMOVDQU 0(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_937
 	VMOVDQU 64(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_982
 	VMOVDQU 128(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 192(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $256, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_547
+	R_759
+	R_957
 	JNZ signed3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
+	R_74
 	TESTQ $const_scaleF16, integerArgs_scale(AX)
 	JNZ zeroHalf3
 	JMP zero3
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
+	R_266
 	JMP added3
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 8(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	JMP added3
+	R_582
 
 TEXT ·integerAVX28Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
+	R_250
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	R_961
 	JNZ signed0
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 16(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 24(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	ADDQ $256, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_24
+	R_548
+	R_25
+	R_962
+	R_397
+	R_841
+	R_756
+	R_963
 	JNZ step0
 summed0:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_101
+	R_95
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
+	R_605
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	R_961
 	JNZ signed1
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_964
 	VMOVDQU 64(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_962
 	VMOVDQU 128(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 16(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 192(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 24(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	ADDQ $256, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_841
+	R_774
+	R_963
 	JNZ step1
 summed1:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_119
+	R_118
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_632
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	R_961
 	JNZ signed2
 step2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 16(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 24(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	ADDQ $256, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_24
+	R_548
+	R_25
+	R_962
+	R_397
+	R_841
+	R_756
+	R_963
 	JNZ step2
 summed2:
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_264
+	R_95
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_633
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
+	R_961
 	JNZ signed3
 step3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_964
 	VMOVDQU 64(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_962
 	VMOVDQU 128(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 16(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 192(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 24(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	ADDQ $256, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_841
+	R_774
+	R_963
 	JNZ step3
 summed3:
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_307
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_665
 added3:
-	LEAQ 24(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
+	R_507
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 signed0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $256, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ signed0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
-	JMP zero0
+	R_24
+	R_575
+	R_25
+	R_985
+	R_397
+	R_843
+	R_775
+	R_986
+	R_983
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
+	R_54
+	R_57
 	JMP added0
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	JMP added0
+	R_636
 signed1:
-	VMOVDQU 0(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_987
 	VMOVDQU 64(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_985
 	VMOVDQU 128(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 192(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $256, SI
-	ADDQ $32, BX
-	DECQ CX
-	JNZ signed1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
-	JMP zero1
+	R_843
+	R_759
+	R_986
+	R_984
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
+	R_244
+	R_206
 	JMP added1
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
-	JMP added1
+	R_638
 signed2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $256, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_24
+	R_575
+	R_25
+	R_985
+	R_397
+	R_843
+	R_775
+	R_986
 	JNZ signed2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	R_74
+	R_758
 	JNZ zeroHalf2
 	JMP zero2
 half2:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled2
+	R_289
 other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled2
+	R_340
 zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
+	R_292
 zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric2
+	R_313
 zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
+	R_314
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
+	R_299
+	R_66
 	JMP added2
 points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed2
+	R_371
 pointsFull2:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed2
+	R_317
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	JMP added2
+	R_666
 signed3:
-	VMOVDQU 0(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_987
 	VMOVDQU 64(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_985
 	VMOVDQU 128(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 192(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $256, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_843
+	R_759
+	R_986
 	JNZ signed3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
+	R_74
 	TESTQ $const_scaleF16, integerArgs_scale(AX)
 	JNZ zeroHalf3
 	JMP zero3
 half3:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled3
+	R_319
 other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled3
+	R_372
 zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
+	R_322
 zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric3
+	R_373
 zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
+	R_324
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
+	R_435
+	R_231
 	JMP added3
 points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed3
+	R_408
 pointsFull3:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed3
+	R_326
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	VPBROADCASTD 16(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
-	JMP added3
+	R_697
 
 TEXT ·integerAVX28Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
+	R_99
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
+	R_100
+	R_109
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
+	R_1036
 	TESTQ $const_scaleZero, integerArgs_scale(AX)
 	JNZ signed0
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_24
+	R_548
+	R_967
+	R_25
+	R_42
+	R_757
 	VPBROADCASTD 16(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_122
 	VPBROADCASTD 20(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 24(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_274
+	R_397
+	R_42
+	R_842
 	VPBROADCASTD 32(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
+	R_274
+	R_756
 	VPBROADCASTD 36(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_117
 	VPBROADCASTD 40(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_122
 	VPBROADCASTD 44(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_274
 	ADDQ $256, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step0
+	R_465
 summed0:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_101
+	R_95
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
+	R_698
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
+	R_1050
 	TESTQ $const_scaleZero, integerArgs_scale(AX)
 	JNZ signed1
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_964
+	R_967
 	VMOVDQU 64(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_42
+	R_757
 	VPBROADCASTD 16(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_122
 	VPBROADCASTD 20(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_274
 	VMOVDQU 128(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 24(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_42
+	R_842
 	VPBROADCASTD 32(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 192(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
+	R_274
+	R_774
 	VPBROADCASTD 36(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_117
 	VPBROADCASTD 40(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_122
 	VPBROADCASTD 44(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_274
 	ADDQ $256, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step1
+	R_480
 summed1:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_119
+	R_118
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
+	R_699
 added1:
-	LEAQ 36(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y3, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y4, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y5, 160(R9)
+	R_542
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 signed0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_24
+	R_575
+	R_988
+	R_25
+	R_44
+	R_776
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_183
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_258
+	R_397
+	R_44
+	R_844
 	VPBROADCASTD 32(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
+	R_258
+	R_775
 	VPBROADCASTD 36(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_148
 	VPBROADCASTD 40(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_183
 	VPBROADCASTD 44(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_258
 	ADDQ $256, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ signed0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
-	JMP zero0
+	R_172
+	R_983
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
+	R_968
 	JMP added0
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	JMP added0
+	R_701
 signed1:
-	VMOVDQU 0(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_987
+	R_988
 	VMOVDQU 64(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_44
+	R_776
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_183
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_258
 	VMOVDQU 128(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_44
+	R_844
 	VPBROADCASTD 32(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 192(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
+	R_258
+	R_759
 	VPBROADCASTD 36(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_148
 	VPBROADCASTD 40(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_183
 	VPBROADCASTD 44(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_258
 	ADDQ $256, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ signed1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
-	JMP zero1
+	R_172
+	R_984
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
+	R_266
+	R_260
+	R_466
 	JMP added1
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 24(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
-	JMP added1
+	R_732
 
 TEXT ·integerAVX28Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
+	R_99
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
+	R_250
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_405
+	R_450
 	TESTQ $const_scaleZero, integerArgs_scale(AX)
 	JNZ signed0
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_24
+	R_548
+	R_967
 	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y11, Y11
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 16(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_550
+	R_25
+	R_841
 	VPBROADCASTD 24(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_274
 	VPBROADCASTD 28(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y11, Y11
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
+	R_550
+	R_397
+	R_42
 	VPBROADCASTD 32(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_117
 	VPBROADCASTD 36(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_122
 	VPBROADCASTD 40(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_274
 	VPBROADCASTD 44(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y11, Y11
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
+	R_550
+	R_756
 	VPBROADCASTD 48(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_117
 	VPBROADCASTD 52(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_122
 	VPBROADCASTD 56(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_274
 	VPBROADCASTD 60(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y11, Y11
-	VPADDD Y14, Y11, Y11
+	R_550
 	ADDQ $256, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step0
+	R_488
 summed0:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 32(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_101
+	R_95
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
+	R_733
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_421
+	R_450
 	TESTQ $const_scaleZero, integerArgs_scale(AX)
 	JNZ signed1
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 0(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_964
+	R_967
 	VPBROADCASTD 12(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y11, Y11
-	VPADDD Y14, Y11, Y11
+	R_550
 	VMOVDQU 64(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
-	VPBROADCASTD 16(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_841
 	VPBROADCASTD 24(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_274
 	VPBROADCASTD 28(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y11, Y11
-	VPADDD Y14, Y11, Y11
+	R_550
 	VMOVDQU 128(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
+	R_42
 	VPBROADCASTD 32(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_117
 	VPBROADCASTD 36(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_122
 	VPBROADCASTD 40(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_274
 	VPBROADCASTD 44(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y11, Y11
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 192(SI), Y12
-	VPSRLW $7, Y12, Y13
-	VPAND integerBit0<>(SB), Y13, Y13
-	VPAND integerLow7<>(SB), Y12, Y12
+	R_550
+	R_774
 	VPBROADCASTD 48(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y8, Y8
-	VPADDD Y14, Y8, Y8
+	R_117
 	VPBROADCASTD 52(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y9, Y9
-	VPADDD Y14, Y9, Y9
+	R_122
 	VPBROADCASTD 56(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y10, Y10
-	VPADDD Y14, Y10, Y10
+	R_274
 	VPBROADCASTD 60(BX), Y14
-	VPMADDUBSW Y14, Y12, Y15
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y15, Y15
-	VPMADDWD integerTops<>(SB), Y14, Y14
-	VPADDD Y15, Y11, Y11
-	VPADDD Y14, Y11, Y11
+	R_550
 	ADDQ $256, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step1
+	R_471
 summed1:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	VPMOVZXWD 48(R13), Y13
-	VPSLLD $16, Y13, Y13
+	R_119
+	R_118
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VBROADCASTSS 16(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VBROADCASTSS 20(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VBROADCASTSS 24(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	VBROADCASTSS 28(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
+	R_764
 added1:
-	LEAQ 48(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y4, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y5, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y6, 160(R9)
-	VMOVUPS Y3, 192(R9)
-	VMOVUPS Y7, 224(R9)
+	R_574
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 signed0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_24
+	R_575
+	R_988
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_526
+	R_25
+	R_843
 	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_258
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 128(SI), Y12
-	PREFETCHT0 4736(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
+	R_526
+	R_397
+	R_44
 	VPBROADCASTD 32(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_148
 	VPBROADCASTD 36(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_183
 	VPBROADCASTD 40(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_258
 	VPBROADCASTD 44(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 192(SI), Y12
-	PREFETCHT0 4800(SI)
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
+	R_526
+	R_775
 	VPBROADCASTD 48(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_148
 	VPBROADCASTD 52(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_183
 	VPBROADCASTD 56(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_258
 	VPBROADCASTD 60(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
+	R_526
 	ADDQ $256, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ signed0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf0
-	JMP zero0
+	R_194
+	R_983
 half0:
-	VCVTPH2PS 0(R13), Y12
-	VCVTPH2PS 32(R13), Y13
-	JMP scaled0
+	R_131
 other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	VMOVUPS 0(R13), Y12
-	VMOVUPS 64(R13), Y13
-	JMP scaled0
+	R_185
 zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
+	R_134
 zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric0
+	R_157
 zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
+	R_158
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_968
+	R_67
+	R_361
 points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	VPMOVZXBD 32(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed0
+	R_223
 pointsFull0:
-	VPMOVZXBD 64(R13), Y13
-	VMOVUPS 0(R13), Y12
-	JMP pointed0
+	R_138
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y3
-	JMP added0
+	R_766
 signed1:
-	VMOVDQU 0(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_987
+	R_988
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
+	R_526
 	VMOVDQU 64(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_843
 	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_258
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
+	R_526
 	VMOVDQU 128(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
+	R_44
 	VPBROADCASTD 32(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_148
 	VPBROADCASTD 36(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_183
 	VPBROADCASTD 40(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_258
 	VPBROADCASTD 44(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 192(SI), Y12
-	VPXOR integerMiddle8<>(SB), Y12, Y12
-	VPABSB Y12, Y13
+	R_526
+	R_759
 	VPBROADCASTD 48(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_148
 	VPBROADCASTD 52(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_183
 	VPBROADCASTD 56(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_258
 	VPBROADCASTD 60(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
+	R_526
 	ADDQ $256, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ signed1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
-	JMP zero1
+	R_194
+	R_984
 half1:
-	VCVTPH2PS 16(R13), Y12
-	VCVTPH2PS 48(R13), Y13
-	JMP scaled1
+	R_140
 other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	VMOVUPS 32(R13), Y12
-	VMOVUPS 96(R13), Y13
-	JMP scaled1
+	R_224
 zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
+	R_163
 zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP symmetric1
+	R_189
 zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
+	R_143
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_299
+	R_66
+	R_489
+	R_67
+	R_362
 points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	VPMOVZXBD 40(R13), Y13
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ pointsHalf1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
-	JMP pointed1
+	R_225
 pointsFull1:
-	VPMOVZXBD 72(R13), Y13
-	VMOVUPS 32(R13), Y12
-	JMP pointed1
+	R_145
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	VPBROADCASTD 32(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPMADDWD Y13, Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
-	VFMADD231PS Y12, Y11, Y7
-	JMP added1
+	R_840
 
 TEXT ·integerAVX2FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
+	R_100
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_395
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_763
+	R_303
+	R_780
+	R_496
 	JNZ step0
 summed0:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_101
+	R_6
 scaled0:
 	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
+	R_186
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_395
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_807
+	R_303
+	R_845
+	R_496
 	JNZ step1
 summed1:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_119
+	R_29
 scaled1:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
+	R_208
 	VFMADD231PS Y12, Y8, Y1
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_395
 step2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_763
+	R_303
+	R_780
+	R_496
 	JNZ step2
 summed2:
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_264
+	R_6
 scaled2:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
+	R_208
 	VFMADD231PS Y12, Y8, Y2
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_395
 step3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 4(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_807
+	R_303
+	R_845
+	R_496
 	JNZ step3
 summed3:
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_989
 scaled3:
-	VPBROADCASTD 8(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
+	R_208
 	VFMADD231PS Y12, Y8, Y3
 added3:
-	LEAQ 12(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
+	R_475
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
+	R_527
 other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
+	R_551
 half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
+	R_528
 other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
+	R_552
 half2:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled2
+	R_972
 other2:
-	VMOVUPS 0(R13), Y12
-	JMP scaled2
+	R_990
 half3:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled3
+	R_973
 other3:
-	VMOVUPS 32(R13), Y12
-	JMP scaled3
+	R_991
 
 TEXT ·integerAVX2FP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
+	R_250
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_419
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_763
+	R_327
+	R_780
+	R_498
 	JNZ step0
 summed0:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_101
+	R_6
 scaled0:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
+	R_610
+	R_57
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_419
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_807
+	R_327
+	R_845
+	R_498
 	JNZ step1
 summed1:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_119
+	R_29
 scaled1:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
+	R_637
+	R_206
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_419
 step2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_763
+	R_327
+	R_780
+	R_498
 	JNZ step2
 summed2:
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_264
+	R_6
 scaled2:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
+	R_615
+	R_66
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_419
 step3:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 8(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 16(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 20(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_807
+	R_327
+	R_845
+	R_498
 	JNZ step3
 summed3:
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_989
 scaled3:
-	VPBROADCASTD 16(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VPBROADCASTD 20(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
+	R_668
+	R_231
 added3:
-	LEAQ 24(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
+	R_507
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
+	R_527
 other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
+	R_551
 half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
+	R_528
 other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
+	R_552
 half2:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled2
+	R_972
 other2:
-	VMOVUPS 0(R13), Y12
-	JMP scaled2
+	R_990
 half3:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled3
+	R_973
 other3:
-	VMOVUPS 32(R13), Y12
-	JMP scaled3
+	R_991
 
 TEXT ·integerAVX2FP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
+	R_99
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
+	R_100
+	R_109
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
+	R_1036
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $128, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step0
+	R_763
+	R_601
+	R_780
+	R_902
+	R_465
 summed0:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_101
+	R_6
 scaled0:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
+	R_674
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
+	R_1050
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 12(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPBROADCASTD 36(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 28(BX), Y14
-	VPBROADCASTD 40(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 44(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	ADDQ $128, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step1
+	R_807
+	R_601
+	R_845
+	R_902
+	R_480
 summed1:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_119
+	R_29
 scaled1:
-	VPBROADCASTD 24(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VPBROADCASTD 28(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
+	R_703
+	R_61
 	VFMADD231PS Y12, Y10, Y5
 added1:
-	LEAQ 36(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y3, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y4, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y5, 160(R9)
+	R_542
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
+	R_527
 other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
+	R_551
 half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
+	R_528
 other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
+	R_552
 
 TEXT ·integerAVX2FP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
+	R_99
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
+	R_250
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_405
+	R_450
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $128, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step0
+	R_763
+	R_662
+	R_780
+	R_920
+	R_488
 summed0:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_101
+	R_6
 scaled0:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
+	R_740
 	VFMADD231PS Y12, Y11, Y3
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_421
+	R_450
 step1:
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPBROADCASTD 16(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPBROADCASTD 20(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 8(BX), Y14
-	VPBROADCASTD 24(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 12(BX), Y14
-	VPBROADCASTD 28(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y13
-	VPAND integerLow4<>(SB), Y12, Y12
-	VPAND integerLow4<>(SB), Y13, Y13
-	VMOVDQU integerValues<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPSHUFB Y13, Y14, Y13
-	VPBROADCASTD 32(BX), Y14
-	VPBROADCASTD 48(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 36(BX), Y14
-	VPBROADCASTD 52(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VPBROADCASTD 40(BX), Y14
-	VPBROADCASTD 56(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VPBROADCASTD 44(BX), Y14
-	VPBROADCASTD 60(BX), Y15
-	VPMADDUBSW Y14, Y12, Y14
-	VPMADDUBSW Y15, Y13, Y15
-	VPADDW Y15, Y14, Y14
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	ADDQ $128, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step1
+	R_807
+	R_662
+	R_845
+	R_920
+	R_471
 summed1:
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_119
+	R_29
 scaled1:
-	VPBROADCASTD 32(BX), Y14
-	VPADDD Y14, Y8, Y8
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VPBROADCASTD 36(BX), Y14
-	VPADDD Y14, Y9, Y9
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	VPADDD Y14, Y10, Y10
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
+	R_801
 	VFMADD231PS Y12, Y11, Y7
 added1:
-	LEAQ 48(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y4, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y5, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y6, 160(R9)
-	VMOVUPS Y3, 192(R9)
-	VMOVUPS Y7, 224(R9)
+	R_574
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
+	R_527
 other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
+	R_551
 half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
+	R_528
 other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
+	R_552
 
 TEXT ·integerAVX2LevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_533
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_395
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_781
+	R_338
+	R_992
+	R_338
+	R_782
 	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_338
+	R_993
+	R_338
+	R_256
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_994
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
+	R_54
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_395
 step1:
-	VMOVDQU 0(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_808
+	R_370
+	R_992
+	R_370
+	R_809
 	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_370
+	R_993
+	R_370
+	R_256
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_1018
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
+	R_28
 	VFMADD231PS Y12, Y8, Y1
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_395
 step2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_781
+	R_531
+	R_992
+	R_531
+	R_782
 	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_531
+	R_993
+	R_531
+	R_256
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_305
+	R_6
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
+	R_244
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	MOVQ integerArgs_steps(AX), CX
+	R_395
 step3:
-	VMOVDQU 0(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_808
+	R_555
+	R_992
+	R_555
+	R_809
 	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	ADDQ $128, SI
-	ADDQ $16, BX
-	DECQ CX
+	R_555
+	R_993
+	R_555
+	R_256
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_306
+	R_989
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
+	R_266
 added3:
-	LEAQ 12(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
+	R_475
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
+	R_536
 decode:
 	MOVL $2, CX
-	CALL integerFactorsXSAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_974
 factors0:
-	VPADDD Y8, Y0, Y0
-	JMP added0
+	R_537
 half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
+	R_527
 other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
+	R_551
 factors1:
-	VPADDD Y8, Y1, Y1
-	JMP added1
+	R_538
 half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
+	R_528
 other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
+	R_552
 factors2:
-	VPADDD Y8, Y2, Y2
-	JMP added2
+	R_541
 half2:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled2
+	R_972
 other2:
-	VMOVUPS 0(R13), Y12
-	JMP scaled2
+	R_990
 factors3:
-	VPADDD Y8, Y3, Y3
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2592(R14)
-	VMOVDQU Y2, 3584(R14)
-	VMOVDQU Y3, 3616(R14)
-	MOVL $1, CX
+	R_604
 	CALL integerSuperXSAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_342
 half3:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled3
+	R_973
 other3:
-	VMOVUPS 32(R13), Y12
-	JMP scaled3
+	R_991
 
 TEXT ·integerAVX2LevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	SHRQ $1, R10
-	JZ last
-	MOVQ integerArgs_tileBytes(AX), R11
-	IMULQ R10, R11
+	R_297
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_566
 group:
 	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_419
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_1052
+	R_1019
+	R_338
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_448
+	R_782
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_338
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_448
+	R_975
+	R_338
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_448
+	R_273
 	JNZ step0
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_994
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
+	R_54
+	R_57
 added0:
 	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_419
 step1:
-	VMOVDQU 0(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_1058
+	R_1019
+	R_370
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_473
+	R_809
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_370
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_473
+	R_975
+	R_370
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_473
+	R_273
 	JNZ step1
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_1018
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y2
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y3
+	R_244
+	R_206
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_419
 step2:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
+	R_781
+	R_3
 	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_36
+	R_3
+	R_518
+	R_1019
+	R_531
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_3
+	R_518
+	R_782
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_531
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_3
+	R_518
+	R_975
+	R_531
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1024(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_3
+	R_518
+	R_273
 	JNZ step2
 summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half2
-	JGT other2
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_305
+	R_6
 scaled2:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
+	R_299
+	R_66
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	MOVQ integerArgs_steps(AX), CX
+	R_419
 step3:
-	VMOVDQU 0(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
+	R_808
+	R_3
 	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_36
+	R_3
+	R_546
+	R_1019
+	R_555
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_3
+	R_546
+	R_809
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_555
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_3
+	R_546
+	R_975
+	R_555
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 1056(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
-	ADDQ $128, SI
-	ADDQ $32, BX
-	DECQ CX
+	R_3
+	R_546
+	R_273
 	JNZ step3
 summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	LEAQ 0(R8)(R11*1), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half3
-	JGT other3
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_306
+	R_989
 scaled3:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y6
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y7
+	R_435
+	R_231
 added3:
-	LEAQ 24(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
+	R_507
 stored:
-	ADDQ DX, R9
-	DECQ R10
-	JNZ tile
-	ADDQ R11, R8
-	LEAQ (CX)(DX*1), R9
+	R_267
 last:
-	XORL R11, R11
-	MOVQ $1, R10
-	MOVQ integerArgs_tiles(AX), CX
-	TESTQ $1, CX
-	JNZ tile
+	R_298
 end:
 	VZEROUPPER
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
-	VMOVUPS Y0, 64(CX)
-	VMOVUPS Y0, 96(CX)
+	R_586
 decode:
 	MOVL $2, CX
-	CALL integerFactorsXSAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_974
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	JMP added0
+	R_587
 half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
+	R_527
 other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
+	R_551
 factors1:
-	VPADDD Y8, Y2, Y2
-	VPADDD Y9, Y3, Y3
-	JMP added1
+	R_612
 half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
+	R_528
 other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
+	R_552
 factors2:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	JMP added2
+	R_592
 half2:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled2
+	R_972
 other2:
-	VMOVUPS 0(R13), Y12
-	JMP scaled2
+	R_990
 factors3:
-	VPADDD Y8, Y6, Y6
-	VPADDD Y9, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2592(R14)
-	VMOVDQU Y3, 2656(R14)
-	VMOVDQU Y4, 3584(R14)
-	VMOVDQU Y5, 3648(R14)
-	VMOVDQU Y6, 3616(R14)
-	VMOVDQU Y7, 3680(R14)
-	MOVL $2, CX
+	R_667
 	CALL integerSuperXSAVX2<>(SB)
-	JNZ decode
-	TESTQ R11, R11
-	JZ end
-	MOVQ integerArgs_tiles(AX), CX
-	SHRQ $1, CX
-	MOVQ integerArgs_outTile(AX), DX
-	IMULQ DX, CX
-	ADDQ R9, CX
-	JMP stored
+	R_342
 half3:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled3
+	R_973
 other3:
-	VMOVUPS 32(R13), Y12
-	JMP scaled3
+	R_991
 
 TEXT ·integerAVX2LevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_600
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
+	R_1036
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_1052
 	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_553
+	R_399
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_338
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_448
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_553
+	R_782
 	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_338
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_448
 	VPBROADCASTD 32(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_553
+	R_420
 	VPBROADCASTD 36(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_338
 	VPBROADCASTD 40(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_448
 	VPBROADCASTD 44(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_553
 	ADDQ $128, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step0
+	R_465
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_994
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
+	R_968
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	MOVQ integerArgs_steps(AX), CX
+	R_1050
 step1:
-	VMOVDQU 0(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_1058
 	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_576
+	R_399
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_370
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_473
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_576
+	R_809
 	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_370
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_473
 	VPBROADCASTD 32(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_576
+	R_420
 	VPBROADCASTD 36(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_370
 	VPBROADCASTD 40(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_473
 	VPBROADCASTD 44(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_576
 	ADDQ $128, SI
-	ADDQ $48, BX
-	DECQ CX
-	JNZ step1
+	R_480
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_1018
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y3
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y4
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y5
+	R_266
+	R_260
+	R_466
 added1:
-	LEAQ 36(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y3, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y4, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y5, 160(R9)
+	R_542
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
+	R_376
 decode:
 	MOVL $1, CX
-	CALL integerFactorsXSAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_974
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	JMP added0
+	R_627
 half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
+	R_527
 other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
+	R_551
 factors1:
-	VPADDD Y8, Y3, Y3
-	VPADDD Y9, Y4, Y4
-	VPADDD Y10, Y5, Y5
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2592(R14)
-	VMOVDQU Y4, 2656(R14)
-	VMOVDQU Y5, 2720(R14)
-	MOVL $3, CX
+	R_702
 	CALL integerSuperXSAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_377
 half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
+	R_528
 other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
+	R_552
 
 TEXT ·integerAVX2LevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	MOVQ integerArgs_weights(AX), R8
-	MOVQ integerArgs_out(AX), R9
-	MOVQ integerArgs_tiles(AX), R10
-	XORL R11, R11
+	R_337
 tile:
-	MOVQ integerArgs_acts(AX), DX
-	MOVQ integerArgs_groups(AX), R12
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	CMPQ integerArgs_scale(AX), $const_scaleFactors
-	JEQ super
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
+	R_661
 group:
-	LEAQ 0(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_405
+	R_450
 step0:
-	VMOVDQU 0(SI), Y12
-	PREFETCHT0 4608(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_1052
 	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_553
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_996
+	R_399
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_338
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_448
 	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_553
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	PREFETCHT0 4672(SI)
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_996
+	R_782
 	VPBROADCASTD 32(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_338
 	VPBROADCASTD 36(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_448
 	VPBROADCASTD 40(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_553
 	VPBROADCASTD 44(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_996
+	R_420
 	VPBROADCASTD 48(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_338
 	VPBROADCASTD 52(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_448
 	VPBROADCASTD 56(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_553
 	VPBROADCASTD 60(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 0(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
+	R_996
 	ADDQ $128, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step0
+	R_488
 summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	PREFETCHT0 4608(R13)
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half0
-	JGT other0
-	VPMOVZXWD 0(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_994
 scaled0:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y0
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y1
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y2
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
+	R_968
+	R_67
 	VFMADD231PS Y12, Y11, Y3
 added0:
-	LEAQ 32(R8), SI
-	MOVQ DX, BX
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	MOVQ integerArgs_steps(AX), CX
+	R_421
+	R_450
 step1:
-	VMOVDQU 0(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
-	VPBROADCASTD 0(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
-	VPBROADCASTD 4(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_1058
 	VPBROADCASTD 8(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_576
 	VPBROADCASTD 12(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 0(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_1020
+	R_399
 	VPBROADCASTD 16(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_370
 	VPBROADCASTD 20(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_473
 	VPBROADCASTD 24(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_576
 	VPBROADCASTD 28(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_1020
+	R_809
 	VPBROADCASTD 32(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_370
 	VPBROADCASTD 36(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_473
 	VPBROADCASTD 40(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_576
 	VPBROADCASTD 44(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
-	VMOVDQU 64(SI), Y12
-	VPSRLW $4, Y12, Y12
-	VPAND integerLow4<>(SB), Y12, Y12
-	VMOVDQU integerLevels<>(SB), Y14
-	VPSHUFB Y12, Y14, Y12
-	VPABSB Y12, Y13
+	R_1020
+	R_420
 	VPBROADCASTD 48(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y8, Y8
+	R_370
 	VPBROADCASTD 52(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y9, Y9
+	R_473
 	VPBROADCASTD 56(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y10, Y10
+	R_576
 	VPBROADCASTD 60(BX), Y14
-	VPSIGNB Y12, Y14, Y14
-	VPMADDUBSW Y14, Y13, Y14
-	VPMADDWD 32(R14), Y14, Y14
-	VPADDD Y14, Y11, Y11
+	R_1020
 	ADDQ $128, SI
-	ADDQ $64, BX
-	DECQ CX
-	JNZ step1
+	R_471
 summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	LEAQ 0(R8), R13
-	ADDQ integerArgs_codes(AX), R13
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-	JEQ half1
-	JGT other1
-	VPMOVZXWD 16(R13), Y12
-	VPSLLD $16, Y12, Y12
+	R_1018
 scaled1:
-	VCVTDQ2PS Y8, Y8
-	VBROADCASTSS 0(BX), Y14
-	VMULPS Y14, Y8, Y8
-	VFMADD231PS Y12, Y8, Y4
-	VCVTDQ2PS Y9, Y9
-	VBROADCASTSS 4(BX), Y14
-	VMULPS Y14, Y9, Y9
-	VFMADD231PS Y12, Y9, Y5
-	VCVTDQ2PS Y10, Y10
-	VBROADCASTSS 8(BX), Y14
-	VMULPS Y14, Y10, Y10
-	VFMADD231PS Y12, Y10, Y6
-	VCVTDQ2PS Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VMULPS Y14, Y11, Y11
+	R_299
+	R_66
+	R_489
+	R_67
 	VFMADD231PS Y12, Y11, Y7
 added1:
-	LEAQ 48(BX), DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R12
-	JNZ group
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y4, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y5, 96(R9)
-	VMOVUPS Y2, 128(R9)
-	VMOVUPS Y6, 160(R9)
-	VMOVUPS Y3, 192(R9)
-	VMOVUPS Y7, 224(R9)
+	R_574
 stored:
-	ADDQ integerArgs_outTile(AX), R9
-	DECQ R10
-	JNZ tile
-	VZEROUPPER
+	R_300
 	RET
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	VMOVUPS Y0, 128(R9)
-	VMOVUPS Y0, 160(R9)
-	VMOVUPS Y0, 192(R9)
-	VMOVUPS Y0, 224(R9)
+	R_711
 decode:
 	MOVL $1, CX
-	CALL integerFactorsXSAVX2<>(SB)
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
+	R_974
 factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	VPADDD Y10, Y2, Y2
-	VPADDD Y11, Y3, Y3
-	JMP added0
+	R_739
 half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
+	R_527
 other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
+	R_551
 factors1:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	VPADDD Y10, Y6, Y6
-	VPADDD Y11, Y7, Y7
-	ADDQ $64, R14
-	MOVQ BX, DX
-	ADDQ integerArgs_block(AX), R8
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2688(R14)
-	VMOVDQU Y3, 2752(R14)
-	VMOVDQU Y4, 2592(R14)
-	VMOVDQU Y5, 2656(R14)
-	VMOVDQU Y6, 2720(R14)
-	VMOVDQU Y7, 2784(R14)
-	MOVL $4, CX
+	R_800
 	CALL integerSuperXSAVX2<>(SB)
-	JNZ decode
-	JMP stored
+	R_377
 half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
+	R_528
 other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
+	R_552
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"go/format"
 	"log"
-	"os"
-	"path/filepath"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel/_gen/fold"
 )
 
 func main() {
@@ -28,15 +28,9 @@ func main() {
 		}
 		s.line("\n%s", set.doc)
 		set.write(s)
-		file(set.name+"_amd64.s", s.Bytes())
+		fold.Write(set.name+"_amd64.s", s.String())
 	}
-	file("integer_kernels_amd64.go", declarations())
-}
-
-func file(name string, b []byte) {
-	if err := os.WriteFile(filepath.Join("..", name), b, 0o644); err != nil {
-		log.Fatal(err)
-	}
+	fold.Write("integer_kernels_amd64.go", string(declarations()))
 }
 
 // source is assembly text.

@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"log"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel/_gen/fold"
 )
 
 func main() {
@@ -34,17 +34,11 @@ func main() {
 			s.line("#define %s%s", name, body.words[name])
 		}
 		s.line("")
-		file(name, append(s.Bytes(), body.Bytes()...))
+		fold.Write(name, s.String()+body.String())
 	}
-	file("integer_kernels_arm64.go", integerDeclarations())
-	file("super_kernels_arm64.go", superDeclarations())
-	file("grid_kernels_arm64.go", gridDeclarations())
-}
-
-func file(name string, b []byte) {
-	if err := os.WriteFile(filepath.Join("..", name), b, 0o644); err != nil {
-		log.Fatal(err)
-	}
+	fold.Write("integer_kernels_arm64.go", string(integerDeclarations()))
+	fold.Write("super_kernels_arm64.go", string(superDeclarations()))
+	fold.Write("grid_kernels_arm64.go", string(gridDeclarations()))
 }
 
 // source is assembly text.

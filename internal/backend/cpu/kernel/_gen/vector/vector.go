@@ -7,12 +7,11 @@ package main
 
 import (
 	"fmt"
-	"log"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel/_gen/fold"
 )
 
 func main() {
@@ -28,9 +27,7 @@ func main() {
 		{name: "AMX", file: "coded_amx_amd64.s", halves: 1, write: (*machine).amxCoded, include: []string{"go_asm.h", "encodings_amd64.h"}},
 	} {
 		m.write(m)
-		if err := os.WriteFile(filepath.Join("..", m.file), []byte(m.source()), 0o644); err != nil {
-			log.Fatal(err)
-		}
+		fold.Write(m.file, m.source())
 	}
 }
 
