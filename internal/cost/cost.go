@@ -44,11 +44,14 @@ const (
 	promptRate = 0.01 // at which prompts are forgotten
 )
 
-// The costs besides those of passes.
+// Drafters is the maximum number of drafters that compute drafts.
+const Drafters = 2
+
+// The costs besides those of passes: two of each drafter, and the rest.
 const (
-	step  = iota // a step of the head
-	draft        // a draft token, beside the steps
-	rest         // a round without its pass
+	step  = iota // a step of the first drafter
+	draft        // a draft token of it, beside the steps
+	rest  = 2 * Drafters
 )
 
 // Model is the costs of one model and drafter on one device. Its zero value knows nothing. It belongs to one goroutine
@@ -78,7 +81,7 @@ func (m *Model) begin() {
 				roughness*roughness*exactmath.Log(float64(min(a, b)))/math.Ln2
 		}
 	}
-	for i, x := range [...]float64{step: 0.2, draft: 0.03, rest: 0} {
+	for i, x := range [...]float64{0.2, 0.03, 0.2, 0.03, rest: 0} {
 		m.other.n, m.other.x[i], m.other.p[i][i] = i+1, x, max(x*x, 2.5e-3)
 	}
 	m.fit()
@@ -196,20 +199,17 @@ func (m *Model) ObserveRest(took time.Duration) {
 	}
 }
 
-// ObserveDraft reports a call of the drafter. depths are the numbers of tokens that a head drafted for each run; copies cost
-// nothing and count as 0.
-func (m *Model) ObserveDraft(depths []int, took time.Duration) {
-	deepest, total := 0, 0
-	for _, d := range depths {
-		deepest, total = max(deepest, d), total+max(d, 0)
-	}
-	if deepest > 0 && m.known {
-		m.observe(drafting(deepest, total), took)
+// ObserveDraft reports a call of a drafter, the first is 0: its steps, and the tokens that it has drafted for all runs.
+func (m *Model) ObserveDraft(drafter, steps, total int, took time.Duration) {
+	if steps > 0 && m.known {
+		m.observe(drafting(drafter, steps, total), took)
 	}
 }
 
-// drafting is a call of the drafter.
-func drafting(deepest, total int) sum { return sum{{step, float64(deepest)}, {draft, float64(total)}} }
+// drafting is a call of a drafter.
+func drafting(drafter, steps, total int) sum {
+	return sum{{2*drafter + step, float64(steps)}, {2*drafter + draft, float64(total)}}
+}
 
 // Known reports whether a pass without prompts was measured.
 func (m *Model) Known() bool { return m.known }
@@ -246,11 +246,11 @@ func (m *Model) Doubt(a, b int) float64 {
 	return math.Sqrt(m.pass.variance(&h))
 }
 
-// Draft is the cost of a call of the drafter, in levels: deepest is the greatest depth, total the sum of all. A head that
+// Draft is the cost of a call of a drafter, in levels, with a number of steps and total tokens. A drafter that
 // does not draft costs nothing: it is soon not fed.
-func (m *Model) Draft(deepest, total int) float64 {
+func (m *Model) Draft(drafter, steps, total int) float64 {
 	m.begin()
-	h := drafting(deepest, total)
+	h := drafting(drafter, steps, total)
 	return max(m.other.value(&h), 0)
 }
 

@@ -115,6 +115,15 @@ func TestFirstPassOfASizeHardlyCounts(t *testing.T) {
 	near(t, "cost", m.Pass(6)/m.Pass(1), 1.5, 0.06)
 }
 
+// observeDraft reports a call of the first drafter, with these depths.
+func observeDraft(m *Model, depths []int, took time.Duration) {
+	deepest, total := 0, 0
+	for _, d := range depths {
+		deepest, total = max(deepest, d), total+max(d, 0)
+	}
+	m.ObserveDraft(0, deepest, total, took)
+}
+
 // TestDraftsOnAPlane has drafting cost something per step and token. A call without drafts does not count.
 func TestDraftsOnAPlane(t *testing.T) {
 	cost := func(depths ...int) float64 {
@@ -130,13 +139,20 @@ func TestDraftsOnAPlane(t *testing.T) {
 	m := measured(rand.New(rand.NewPCG(9, 10)), 20, 0, 1)
 	for range 60 {
 		for _, depths := range [][]int{{1}, {3}, {0}, {2, 2, 2, 2}, {1, 0, 0, 4}, {0, 0, 0}} {
-			m.ObserveDraft(depths, ms(cost(depths...)))
+			observeDraft(m, depths, ms(cost(depths...)))
 		}
 	}
-	near(t, "no draft", m.Draft(0, 0), 0, 0)
-	near(t, "one run", 10*m.Draft(2, 2), cost(2), 0.1)
-	near(t, "runs of one depth", 10*m.Draft(3, 9), cost(3, 3, 3), 0.1)
-	near(t, "runs of some depths", 10*m.Draft(4, 7), cost(4, 2, 1), 0.1)
+	near(t, "no draft", m.Draft(0, 0, 0), 0, 0)
+	near(t, "one run", 10*m.Draft(0, 2, 2), cost(2), 0.1)
+	near(t, "runs of one depth", 10*m.Draft(0, 3, 9), cost(3, 3, 3), 0.1)
+	near(t, "runs of some depths", 10*m.Draft(0, 4, 7), cost(4, 2, 1), 0.1)
+	near(t, "another drafter", m.Draft(1, 2, 4), 0.52, 1e-9)
+	for range 60 {
+		m.ObserveDraft(1, 1, 4, ms(2))
+		m.ObserveDraft(1, 1, 16, ms(4.4))
+	}
+	near(t, "another drafter, measured", 10*m.Draft(1, 1, 8), 2.8, 0.1)
+	near(t, "the first one then", 10*m.Draft(0, 2, 2), cost(2), 0.1)
 }
 
 // TestPromptRows has a row of a prompt take a tenth of what one of a text does.
@@ -202,9 +218,9 @@ func TestModelIsSaneWhateverItHears(t *testing.T) {
 			for i := range depths {
 				depths[i] = rng.IntN(12) - 1
 			}
-			m.ObserveDraft(depths, some())
+			observeDraft(&m, depths, some())
 		}
-		for _, x := range []float64{m.Pass(1), m.Pass(300), m.Time(5, 9), m.Draft(3, 9), m.Doubt(40, 3), m.PromptRow(), m.Rest()} {
+		for _, x := range []float64{m.Pass(1), m.Pass(300), m.Time(5, 9), m.Draft(0, 3, 9), m.Doubt(40, 3), m.PromptRow(), m.Rest()} {
 			if math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
 				t.Fatalf("%v", x)
 			}
@@ -234,11 +250,11 @@ func TestNoiseIsMeasured(t *testing.T) {
 // TestPromptsBeforeAnyPass take the assumed relation of their rows. Nothing else counts before a pass is measured.
 func TestPromptsBeforeAnyPass(t *testing.T) {
 	var m Model
-	m.ObserveDraft([]int{1}, time.Second)
+	observeDraft(&m, []int{1}, time.Second)
 	m.ObserveRest(time.Second)
 	m.ObservePrompt(0, 101, 0)
 	m.ObservePass(0, ms(10))
-	near(t, "a draft of which nothing is known", m.Draft(1, 1), 0.23, 1e-9)
+	near(t, "a draft of which nothing is known", m.Draft(0, 1, 1), 0.23, 1e-9)
 	if m.Known() || m.Rest() != 0 {
 		t.Error("something is known")
 	}
@@ -258,11 +274,11 @@ func TestDisturbancesHardlyCount(t *testing.T) {
 	m := measured(rand.New(rand.NewPCG(17, 18)), 40, 0, 1)
 	for range 100 {
 		m.ObservePrompt(2, 50, ms(16))
-		m.ObserveDraft([]int{2, 2}, ms(4))
-		m.ObserveDraft([]int{0}, ms(0.5))
+		observeDraft(m, []int{2, 2}, ms(4))
+		observeDraft(m, []int{0}, ms(0.5))
 		m.ObserveRest(ms(1))
 	}
-	row, draft, rest := m.PromptRow(), m.Draft(2, 4), m.Rest()
+	row, draft, rest := m.PromptRow(), m.Draft(0, 2, 4), m.Rest()
 	near(t, "draft", 10*draft, 4, 0.02)
 	near(t, "row", 1e3*row, 0.1, 0.05)
 	m.ObservePrompt(2, 50, -1)
@@ -270,12 +286,12 @@ func TestDisturbancesHardlyCount(t *testing.T) {
 	near(t, "row after two that say nothing", m.PromptRow(), row, 1e-9)
 	m.ObservePrompt(2, 50, ms(320))
 	near(t, "row after a disturbance", m.PromptRow(), row, 0.15)
-	m.ObserveDraft([]int{2, 2}, ms(80))
-	near(t, "draft after a disturbance", m.Draft(2, 4), 1.1*draft, 0.05)
+	observeDraft(m, []int{2, 2}, ms(80))
+	near(t, "draft after a disturbance", m.Draft(0, 2, 4), 1.1*draft, 0.05)
 	for range 60 {
-		m.ObserveDraft([]int{2, 2}, ms(20))
+		observeDraft(m, []int{2, 2}, ms(20))
 	}
-	near(t, "draft after a change", 10*m.Draft(2, 4), 20, 0.05)
+	near(t, "draft after a change", 10*m.Draft(0, 2, 4), 20, 0.05)
 	near(t, "rest after a change of drafts", m.Rest(), rest, 1e-9)
 }
 
@@ -311,7 +327,7 @@ func TestEstimatesOfFixedMeasurements(t *testing.T) {
 		for j := range 12 {
 			rows, slower := []int{1, 8, 9, 16, 3, 40, 700}[(5*i+3*j)%7], []float64{1, 1.1, 0.95, 1.02, 1.6}[(i+2*j)%5]
 			m.ObservePass(rows, ms(slower*(8+2*float64(rows))))
-			m.ObserveDraft([]int{j % 3, 0, i}, ms(slower*(0.3+float64(max(j%3, i))+0.2*float64(j%3+i))))
+			observeDraft(&m, []int{j % 3, 0, i}, ms(slower*(0.3+float64(max(j%3, i))+0.2*float64(j%3+i))))
 			m.ObservePrompt(j%2, 10+20*i, ms(slower*(10+2*float64(10+20*i))))
 			m.ObserveRest(ms(slower * 0.7))
 		}
@@ -319,7 +335,7 @@ func TestEstimatesOfFixedMeasurements(t *testing.T) {
 		m.ObservePass(8, 0)
 		got := []float64{
 			m.Level(), m.noise, m.Pass(2), m.Pass(8), m.Pass(14), m.Pass(16), m.Pass(600), m.Doubt(1, 8), m.Doubt(14, 8), m.Doubt(8, 14), m.Doubt(300, 16),
-			m.Draft(1, 1), m.Draft(2, 7), m.Rest(), m.PromptRow(), m.Time(9, 20), float64(m.Measured(8)),
+			m.Draft(0, 1, 1), m.Draft(0, 2, 7), m.Rest(), m.PromptRow(), m.Time(9, 20), float64(m.Measured(8)),
 		}
 		for k, x := range got {
 			if k >= len(list) || math.Abs(x-list[k]) > 1e-6*math.Abs(x) {

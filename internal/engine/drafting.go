@@ -181,6 +181,6 @@ func (d *drafting) observe(drafts []spec.Draft, took time.Duration, typical bool
 		return
 	}
 	if d.spread(took); typical && len(d.late) == 0 {
-		d.controller.ObserveDraft(d.depths, took)
+		d.controller.ObserveDraft(spec.Computed, d.depths, took)
 	}
 }

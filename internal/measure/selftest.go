@@ -179,7 +179,7 @@ func (t *selfTest) finish() *SelfTestResult {
 	r.StepTime = duration(costs[1])
 	for depth, times := range t.draftings {
 		for range times {
-			c.ObserveDraft([]int{depth}, duration(Median(times)))
+			c.ObserveDraft(spec.Computed, []int{depth}, duration(Median(times)))
 		}
 	}
 	r.DraftTime = duration(Median(t.draftings[TestDepth])) / TestDepth

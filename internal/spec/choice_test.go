@@ -18,7 +18,7 @@ func informed(pass func(rows int) float64, draft func(depth, runs int) float64) 
 		}
 		for runs := 1; runs <= 3; runs++ {
 			for depth := range MaxDepth + 1 {
-				c.ObserveDraft(slices.Repeat([]int{depth}, runs), time.Duration(draft(depth, runs)*1e7))
+				c.ObserveDraft(Computed, slices.Repeat([]int{depth}, runs), time.Duration(draft(depth, runs)*1e7))
 			}
 		}
 	}

@@ -1,10 +1,11 @@
 package spec
 
 import (
+	"github.com/foretoken/foretoken/internal/cost"
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// calibration is the acceptance rate of draft tokens by the head's own probability of them: the first row for all
+// calibration is the acceptance rate of draft tokens by their drafter's own probability of them: the first row for all
 // positions, the others for one position each.
 type calibration [1 + MaxDepth][bins]frequency
 
@@ -22,14 +23,14 @@ func bin(p float32) int {
 	return min(max(int(bins/2+exactmath.Log(x/(1-x))/binWidth), 0), bins-1)
 }
 
-// count counts draft j, with the head's probability p.
+// count counts draft j, with the drafter's probability p.
 func (c *calibration) count(j int, p float32, hit float64) {
 	for _, row := range [...]int{0, 1 + j} {
 		c[row][bin(p)].add(hit, acceptRate)
 	}
 }
 
-// chance is that of draft j, with the head's probability p, if those before it are accepted, where mean is expected of all.
+// chance is that of draft j, with the drafter's probability p, if those before it are accepted, where mean is expected of all.
 func (c *calibration) chance(j int, p float32, mean float64) float64 {
 	const all, own = 4, 16 // drafts that the mean counts like, and those of all positions
 	return c[1+j][bin(p)].given(c[0][bin(p)].given(mean, all), own)
@@ -37,11 +38,12 @@ func (c *calibration) chance(j int, p float32, mean float64) float64 {
 
 // selection is the state of a round in which drafts are chosen by their own chances.
 type selection struct {
-	calibration
-	gains [][MaxCopy]float64     // by run, on average
-	more  []func([]float32) bool // by run
-	least [MaxDepth]float64      // that a draft must be expected to gain, by position
-	asked bool                   // the drafter asks before each step
+	calibrations [cost.Drafters]calibration
+	gains        [][MaxCopy]float64               // by run, on average
+	more         []func([]float32) bool           // by run
+	from         []Source                         // by run
+	least        [cost.Drafters][MaxDepth]float64 // that a draft must be expected to gain, by position
+	asked        [cost.Drafters]bool              // the drafter asks before each step, or has a probability for each draft of a block
 }
 
 // chanceOf is the chance of draft j of run i, if those before it are accepted. A draft without a probability of its own
@@ -51,8 +53,8 @@ func (c *Controller) chanceOf(i, j int, probs []float32) float64 {
 	if j > 0 {
 		mean /= c.gains[i][j-1]
 	}
-	if mean < 1 && j < min(len(probs), MaxDepth) {
-		return c.chance(j, probs[j], mean)
+	if mean < 1 && j < len(probs) {
+		return c.calibrations[c.from[i]].chance(min(j, MaxDepth-1), probs[j], mean)
 	}
 	return mean
 }
@@ -62,12 +64,13 @@ func (c *Controller) ask(i int) func([]float32) bool {
 	for len(c.more) <= i {
 		i := len(c.more)
 		c.more = append(c.more, func(probs []float32) bool {
-			c.asked = true
+			s := c.from[i]
+			c.asked[s] = true
 			gain, n := 1.0, min(len(probs), MaxDepth-1)
 			for j := range n + 1 {
 				gain *= c.chanceOf(i, j, probs)
 			}
-			return gain > c.least[n]
+			return gain > c.least[s][n]
 		})
 	}
 	return c.more[i]
@@ -84,20 +87,29 @@ func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
 		return
 	}
 	row := (c.Pass(base.rows+n) - c.Pass(base.rows)) / float64(n)
-	for j := range c.least {
-		runs := 0
-		for i := range batch {
-			if batch[i].Source == Computed && batch[i].Depth > j {
-				runs++
+	for s := range c.least {
+		for j := range c.least[s] {
+			runs := 0
+			for i := range batch {
+				if batch[i].Source == Source(s) && batch[i].Depth > j {
+					runs++
+				}
 			}
+			runs = max(runs, 1)
+			c.least[s][j] = c.price * (row + (c.Draft(s, 2, 2*runs)-c.Draft(s, 1, runs))/float64(runs))
 		}
-		runs = max(runs, 1)
-		c.least[j] = c.price * (row + (c.Draft(2, 2*runs)-c.Draft(1, runs))/float64(runs))
 	}
 	for i, r := range records {
-		if run := &batch[i]; run.Source == Computed && run.Depth > run.Known && r.Fixed == DepthAuto {
-			if run.More = c.ask(i); c.asked {
+		run := &batch[i]
+		if s := run.Source; s.Computed() && run.Depth > run.Known && r.Fixed == DepthAuto {
+			switch run.More = c.ask(i); {
+			case !c.asked[s]:
+			case c.Blocks[s] == 0:
 				run.Depth = c.limits[i]
+			default: // Trim decides: a draft that is cut costs no row of a pass
+				for run.Depth < c.limits[i] && c.gains[i][run.Depth] > c.price*c.Draft(int(s), 0, 1) {
+					run.Depth++
+				}
 			}
 		}
 	}
@@ -111,10 +123,10 @@ func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 	sure := false
 	for i, r := range records {
 		run, d := &batch[i], &drafts[i]
-		if r.probs = r.probs[:0]; run.Source == Computed {
-			r.probs = append(r.probs, d.Probs...)
+		if r.probs = r.probs[:0]; run.Source.Computed() && len(d.Probs) > 0 {
+			r.probs, sure = append(r.probs, d.Probs...), true
+			c.asked[run.Source] = c.asked[run.Source] || c.Blocks[run.Source] > 0
 		}
-		sure = sure || len(r.probs) > 0
 		p.tokens, p.rows = p.tokens+1, p.rows+1
 		gain := 1.0
 		for j := range d.Tokens {

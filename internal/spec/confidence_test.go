@@ -57,7 +57,7 @@ func confident(row, draft float64) *Controller {
 		if rng.Float32() < p {
 			hit = 1
 		}
-		c.calibration.count(j, p, hit)
+		c.calibrations[0].count(j, p, hit)
 	}
 	return c
 }
@@ -151,6 +151,7 @@ func TestSelectionIsSaneWhateverItHears(t *testing.T) {
 	odd := []float32{float32(math.NaN()), -1, 0, 0.3, 0.9, 1, 7, float32(math.Inf(1))}
 	for range 100 {
 		c, records := NewController(), make([]*Record, 1+rng.IntN(6))
+		c.Blocks[rng.IntN(2)] = rng.IntN(20)
 		for i := range records {
 			records[i] = &Record{Fixed: Depth(max(rng.IntN(6)-4, -1))}
 		}
@@ -183,7 +184,7 @@ func TestSelectionIsSaneWhateverItHears(t *testing.T) {
 			}
 			c.ObservePass(rows, time.Duration(rows)*time.Millisecond)
 		}
-		if math.IsNaN(c.price) || slices.ContainsFunc(c.least[:], math.IsNaN) {
+		if math.IsNaN(c.price) || slices.ContainsFunc(slices.Concat(c.least[0][:], c.least[1][:]), math.IsNaN) {
 			t.Fatalf("price %v, least %v", c.price, c.least)
 		}
 	}
@@ -193,7 +194,7 @@ func TestSelectionIsSaneWhateverItHears(t *testing.T) {
 func TestStepsAreShared(t *testing.T) {
 	c := confident(0.1, 0.1)
 	batch := chosen(c, &Record{}, &Record{}, &Record{})
-	if batch[0].Depth == 0 || c.least[0] <= 0 || c.least[0] > 0.8*c.least[MaxDepth-1] {
+	if batch[0].Depth == 0 || c.least[0][0] <= 0 || c.least[0][0] > 0.8*c.least[0][MaxDepth-1] {
 		t.Errorf("depth %d, least gains %.3f", batch[0].Depth, c.least)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/cost"
 )
@@ -28,12 +29,17 @@ import (
 type Controller struct {
 	cost.Model
 	selection
+	// Blocks are the maximum drafts of drafters that compute a whole draft in one step, by source; 0: a token is a step.
+	Blocks [cost.Drafters]int
+
 	accepted  [numSources][MaxDepth]frequency
+	tried     [cost.Drafters]float64 // runs that had a source, decaying
 	trial     int     // drafts of the running trial, or of the last
 	left      int     // rounds until a trial may begin, the running trial included
 	spent     float64 // rounds that trials have cost and that are not earned yet
 	price     float64 // tokens that the time of one level is worth: those of the choice in that time
-	row, step float64 // cost of a row of a pass and of a step of the head for each run, in tokens
+	runs      int     // of the batch
+	each, row float64 // tokens that a run's share of one level is worth, and cost of a row of a pass for each run in tokens
 
 	// Scratch of Choose.
 	order      []increment // all drafts that could be made, the most likely first
@@ -59,7 +65,7 @@ type Record struct {
 
 	accepted [numSources][MaxDepth]frequency
 	source   Source    // chosen last
-	probs    []float32 // of the last drafts, by the head
+	probs    []float32 // of the last drafts, by their drafter
 }
 
 const (
@@ -74,8 +80,8 @@ const (
 )
 
 // priors are the chances of a first draft before anything is known: for copies as counted in
-// program text and prose, for a head as its makers report.
-var priors = [numSources]float64{Computed: 0.7, CopyOf2: 0.35, CopyOf3: 0.45, CopyOf4: 0.6, CopyOf8: 0.75}
+// program text and prose, for drafters as their makers report.
+var priors = [numSources]float64{Computed: 0.7, Beside: 0.72, CopyOf2: 0.35, CopyOf3: 0.45, CopyOf4: 0.6, CopyOf8: 0.75}
 
 // NewController returns a controller without measurements.
 func NewController() *Controller { return &Controller{} }
@@ -107,7 +113,7 @@ func (c *Controller) Report(r *Record, o Outcome) {
 		}
 		c.count(r, j, hit)
 		if j < len(r.probs) {
-			c.calibration.count(j, r.probs[j], hit)
+			c.calibrations[r.source].count(j, r.probs[j], hit)
 		}
 	})
 }
@@ -129,25 +135,48 @@ type increment struct {
 type plan struct {
 	tokens         float64
 	rows           int
-	deepest, total int // of a head: the greatest depth, all draft tokens
+	deepest, total [cost.Drafters]int // of each drafter: the greatest depth, all draft tokens
 }
 
 // add adds draft j of a run.
 func (p *plan) add(run *Run, j int, gain float64) {
 	p.tokens += gain
 	p.rows++
-	if run.Source != Computed {
+	s := run.Source
+	if !s.Computed() {
 		return
 	}
-	if p.total++; j == run.Known {
-		p.total += run.Known
+	if p.total[s]++; j == run.Known {
+		p.total[s] += run.Known
 	}
-	p.deepest = max(p.deepest, j+1)
+	p.deepest[s] = max(p.deepest[s], j+1)
+}
+
+// steps is how many steps drafts of a depth take.
+func (c *Controller) steps(s Source, depth int) int {
+	if c.Blocks[s] > 0 {
+		return min(depth, 1)
+	}
+	return depth
+}
+
+// ObserveDraft reports a call of the drafter of a source. depths are the numbers of tokens that it drafted for each run, 0 for runs
+// without drafts of it.
+func (c *Controller) ObserveDraft(s Source, depths []int, took time.Duration) {
+	deepest, total := 0, 0
+	for _, d := range depths {
+		deepest, total = max(deepest, d), total+max(d, 0)
+	}
+	c.Model.ObserveDraft(int(s), c.steps(s, deepest), total, took)
 }
 
 // rate is the tokens per level of a plan.
 func (c *Controller) rate(p *plan) float64 {
-	return p.tokens / (c.Pass(p.rows) + c.Draft(p.deepest, p.total))
+	took := c.Pass(p.rows)
+	for s, depth := range p.deepest {
+		took += c.Draft(s, c.steps(Source(s), depth), p.total[s])
+	}
+	return p.tokens / took
 }
 
 // Choose says for each run where its drafts shall come from and how many there shall be: at
@@ -156,14 +185,13 @@ func (c *Controller) rate(p *plan) float64 {
 // The known next tokens of a run count as accepted drafts and cost a row
 // with every choice; a head has to draft them again, if it is to draft what follows them.
 func (c *Controller) Choose(batch []Run, records []*Record) {
+	c.order, c.gains, c.limits, c.from = c.order[:0], c.gains[:0], c.limits[:0], c.from[:0]
 	if len(batch) == 0 {
 		return
 	}
-	c.order, c.gains, c.limits = c.order[:0], c.gains[:0], c.limits[:0]
 	n := len(batch)
-	price := max(c.price/float64(n), 1/c.Pass(n))
-	c.row = (c.Pass(2*n) - c.Pass(n)) * price
-	c.step = c.Draft(1, n) * price
+	c.runs, c.each = n, max(c.price/float64(n), 1/c.Pass(n))
+	c.row = (c.Pass(2*n) - c.Pass(n)) * c.each
 	var base plan
 	known := 0
 	for i, r := range records {
@@ -188,7 +216,7 @@ func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {
 	run := &batch[i]
 	var gains [MaxCopy]float64
 	limit := c.source(r, run, &gains)
-	c.gains, c.limits = append(c.gains, gains), append(c.limits, limit)
+	c.gains, c.limits, c.from = append(c.gains, gains), append(c.limits, limit), append(c.from, run.Source)
 	run.Depth = run.Known
 	p.tokens, p.rows = p.tokens+float64(1+run.Known), p.rows+1+run.Known
 	for j := run.Known; j < limit && r.Fixed != DepthAuto; j++ {
@@ -262,35 +290,64 @@ func (c *Controller) turn(best candidate, plain int) int {
 // does not depend on measurements.
 func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit int) {
 	fixed, ok := r.Fixed.Fixed()
+	rivals := run.Sources.Has(Computed) && run.Sources.Has(Beside)
 	limit, most := run.Known, math.Inf(-1)
 	for s := range Source(numSources) {
 		if !run.Sources.Has(s) {
 			continue
 		}
-		depth, each := min(run.Depth, MaxCopy), c.row
-		if s == Computed {
-			depth, each = min(run.Depth, MaxDepth), c.row+c.step
-		}
-		if depth = max(depth, run.Known); ok {
+		depth, once, each := c.terms(s)
+		if depth = max(min(depth, run.Depth), run.Known); ok {
 			depth = min(depth, run.Known+fixed)
 		}
 		var g [MaxCopy]float64
 		c.chances(r, s, run.Known, g[:max(depth, MaxDepth)])
-		value := 0.0
-		for j := run.Known; j < depth && g[j] > each; j++ {
-			value += g[j] - each
+		hope := 1.0
+		if rivals {
+			hope = c.hope(s, g[run.Known])
+		}
+		value := -once
+		for j := run.Known; j < depth && hope*g[j] > each; j++ {
+			value += hope*g[j] - each
 		}
 		if ok || run.Dists { // distributions shape the text, which must not depend on measurements
 			value = priors[s]
 		}
-		if s != Computed {
+		if !s.Computed() {
 			c.accepted[s][0].fade(idleRate)
+		} else {
+			c.tried[s] *= 1 - idleRate
 		}
 		if value > most {
 			run.Source, limit, most, *gains = s, depth, value, g
 		}
 	}
+	if run.Source.Computed() {
+		c.tried[run.Source]++
+	}
 	return limit
+}
+
+// terms are the maximum drafts of a source, and the cost of any drafts and of each draft, in tokens.
+func (c *Controller) terms(s Source) (depth int, once, each float64) {
+	switch {
+	case !s.Computed():
+		return MaxCopy, 0, c.row
+	case c.Blocks[s] > 0:
+		each = c.Draft(int(s), 0, c.runs) * c.each
+		return min(c.Blocks[s], MaxCopy), c.Draft(int(s), 1, c.runs)*c.each - each, c.row + each
+	}
+	return MaxDepth, 0, c.row + c.Draft(int(s), 1, c.runs)*c.each
+}
+
+// hope is the factor by which the drafts of one of two drafters may be better than expected, if the first has a chance of p: one
+// standard deviation of as many drafts as it has lately had runs. So a drafter that is not used is tried again, the more rarely the
+// worse it was.
+func (c *Controller) hope(s Source, p float64) float64 {
+	if !s.Computed() {
+		return 1
+	}
+	return min(1+math.Sqrt((1-p)/(p*(c.tried[s]+4))), 1/p)
 }
 
 // chances sets the gains of a source's drafts: the probability that draft j and all before it

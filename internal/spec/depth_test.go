@@ -77,7 +77,7 @@ func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds in
 			t.copies++
 		}
 		t.ms += w.verify(rows) + w.draft(deepest, runs)
-		c.ObserveDraft(depths, jitter(w.draft(deepest, runs)))
+		c.ObserveDraft(Computed, depths, jitter(w.draft(deepest, runs)))
 		c.ObservePass(rows, jitter(w.verify(rows)))
 		for i, r := range batch {
 			accepted := 0
@@ -229,7 +229,7 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 				depths[i] = rng.IntN(MaxDepth + 3)
 			}
 			c.ObservePass(rng.IntN(300), durations[rng.IntN(len(durations))])
-			c.ObserveDraft(depths, durations[rng.IntN(len(durations))])
+			c.ObserveDraft(Computed, depths, durations[rng.IntN(len(durations))])
 		}
 		for _, r := range records {
 			c.Settle(&r.Stats)

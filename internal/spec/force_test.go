@@ -141,7 +141,7 @@ func TestChooseDraftsBehindWhatIsKnown(t *testing.T) {
 			for rows := 1; rows <= MaxDepth+1; rows++ {
 				c.ObservePass(rows, time.Millisecond+time.Duration(rows)*50*time.Microsecond)
 				if rows <= MaxDepth {
-					c.ObserveDraft([]int{rows}, time.Duration(rows)*draft)
+					c.ObserveDraft(Computed, []int{rows}, time.Duration(rows)*draft)
 				}
 			}
 		}
@@ -165,7 +165,7 @@ func TestChooseDraftsBehindWhatIsKnown(t *testing.T) {
 				tokens += all
 				drafted = d
 			}
-			rates[drafted] = tokens / (c.Pass(1+d) + c.Draft(drafted, drafted))
+			rates[drafted] = tokens / (c.Pass(1+d) + c.Draft(0, drafted, drafted))
 			if most = max(most, rates[drafted]); rates[drafted] == most {
 				best = drafted
 			}

@@ -56,7 +56,7 @@ func TestRoundsOnRecord(t *testing.T) {
 			for _, d := range depths {
 				deepest, total = max(deepest, d), total+d
 			}
-			c.ObserveDraft(depths, time.Duration(1e6*(0.2+0.5*float64(deepest)+0.1*float64(total))))
+			c.ObserveDraft(Computed, depths, time.Duration(1e6*(0.2+0.5*float64(deepest)+0.1*float64(total))))
 			c.Trim(batch, records, drafts)
 			for j := range drafts {
 				d := len(drafts[j].Tokens)
@@ -73,7 +73,7 @@ func TestRoundsOnRecord(t *testing.T) {
 			}
 			c.ObservePass(rows, time.Duration(1e6*(8+0.6*float64(rows))*(1+0.1*rng.Float64())))
 		}
-		got[3], got[4], got[5] = c.spent, c.price, c.least[3]
+		got[3], got[4], got[5] = c.spent, c.price, c.least[0][3]
 		for k, x := range got {
 			if i >= len(want) || math.Abs(x-want[i][k]) > 1e-6*math.Abs(x) {
 				t.Errorf("%d runs: %.9g", n, got)

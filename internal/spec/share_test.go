@@ -20,7 +20,7 @@ func headMachine(r *Record) *Controller {
 				for i := range depths {
 					depths[i] = depth
 				}
-				c.ObserveDraft(depths, time.Duration(depth)*time.Millisecond)
+				c.ObserveDraft(Computed, depths, time.Duration(depth)*time.Millisecond)
 			}
 		}
 		for i := range 5 {
@@ -65,11 +65,11 @@ func TestStepsOfTheHeadAreShared(t *testing.T) {
 				continue
 			}
 			asked++
-			row := (c.least[0] - c.least[MaxDepth-1]) / c.price // a step costs a tenth of a pass
+			row := (c.least[0][0] - c.least[0][MaxDepth-1]) / c.price // a step costs a tenth of a pass
 			if want := -0.1 * (1 - 1/float64(n)); math.Abs(row-want) > 0.02 {
 				t.Fatalf("%d runs: a draft of all costs %.3f more than a draft of one, want %.3f", n, row, want)
 			}
-			if batch[0].More(nil) != (c.chanceOf(0, 0, nil) > c.least[0]) {
+			if batch[0].More(nil) != (c.chanceOf(0, 0, nil) > c.least[0][0]) {
 				t.Fatalf("%d runs: the first draft is asked for, or not, against its gain", n)
 			}
 		}

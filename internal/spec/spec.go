@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/cost"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -56,6 +57,13 @@ type VocabLimiter interface {
 	VocabSizes() []int
 	// LimitVocab makes the next calls draft from size frequent tokens.
 	LimitVocab(size int)
+}
+
+// Blocker is a drafter that computes all tokens of a draft in one step.
+type Blocker interface {
+	Drafter
+	// Drafts is the maximum number of tokens.
+	Drafts() int
 }
 
 // Rehearser is a drafter whose device can prepare for its calls: see backend.Rehearser.
@@ -124,13 +132,17 @@ type Source uint8
 
 // The sources. A copy is the better the longer the text before it is the same.
 const (
-	Computed   Source = iota // a head: every draft costs a pass of it
+	Computed   Source = iota // the first drafter that computes drafts
+	Beside                   // the second, which competes with it
 	CopyOf2                  // what followed the last two tokens when they stood in the text before
 	CopyOf3                  // the last three
 	CopyOf4                  // four to seven
 	CopyOf8                  // eight or more
 	numSources = iota
 )
+
+// Computed reports whether drafts are computed by a drafter, and not copied.
+func (s Source) Computed() bool { return s < cost.Drafters }
 
 // Copy is the source of drafts copied from where the last match tokens stood before.
 func Copy(match int) Source {

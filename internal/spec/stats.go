@@ -83,7 +83,7 @@ func (r *Stats) add(o *Outcome, source Source) {
 		r.Drafted += drafted
 		r.Accepted += accepted
 		r.Forced += forced
-		if source != Computed {
+		if !source.Computed() {
 			r.Copied += drafted
 			r.CopiedAccepted += accepted
 		}

@@ -154,7 +154,7 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 			speed = s.speed(round)
 		}
 		ms := s.drafted(depths)
-		c.ObserveDraft(depths, measured(ms, speed))
+		c.ObserveDraft(Computed, depths, measured(ms, speed))
 		c.Trim(batch, records, drafts)
 		rows := len(batch)
 		for i := range drafts {
