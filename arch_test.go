@@ -36,10 +36,10 @@ const (
 	// limit says what the lines are for; a commit that deletes lines lowers it.
 	maxTreeLines = 112_200
 	maxTestLines = 12_600 // of packages that only tests import
-	maxGenLines  = 14_400 // of programs that write code, which is not counted itself
+	maxGenLines  = 14_500 // of programs that write code, which is not counted itself
 
 	// The repository travels to other machines for tests, weights included.
-	maxTreeBytes = 57_000_000
+	maxTreeBytes = 58_000_000
 )
 
 // Packages that only tests import, and folders with programs that write code: their lines are counted

@@ -131,7 +131,7 @@ func greedy(tb testing.TB) *sampling.Sampler {
 
 // TestDraftsAreTheReferences drafts the rounds of all golden files, and compares rows, drafts and confidences.
 func TestDraftsAreTheReferences(t *testing.T) {
-	for _, f := range golden.Drafters(t, os.Getenv("FORETOKEN_FIXTURES")) {
+	for _, f := range append(golden.Drafters(t, os.Getenv("FORETOKEN_FIXTURES")), golden.TinyDrafter(t)) {
 		t.Run(f.Name, func(t *testing.T) {
 			r := open(t, f.Target, f.Dir, backend.Options{})
 			if !slices.Equal(r.d.Taps, f.Taps) {
