@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -88,6 +90,64 @@ func TestHeadBeginsAgain(t *testing.T) {
 		}
 		if rule == spec.Ratio {
 			continue
+		}
+		r.Depth = spec.DepthOff
+		want, plain, err := collect(e, r)
+		if err != nil || !slices.Equal(ids, want) || res.LogitsHash != plain.LogitsHash {
+			t.Errorf("the text is not that of plain decoding, %v", err)
+		}
+	}
+}
+
+// costly has drafts cost far too much, until a text has a length, and hardly anything from there on.
+type costly struct {
+	pausing
+	c     *spec.Controller
+	cheap int // length
+	early int // rows that it was fed before
+}
+
+func (d *costly) Plan(batch []spec.Run) {
+	price := time.Hour
+	if len(batch[0].Text) >= d.cheap {
+		price = 1
+	} else {
+		d.early = d.rows
+	}
+	for rows := range 200 {
+		d.c.ObservePass(1+rows%10, time.Second)
+		d.c.ObserveDraft([]int{1}, price)
+	}
+	for i := range batch {
+		batch[i].Sources = spec.Sources(0).With(spec.Computed)
+	}
+}
+
+// TestIdleHeadIsNotFedPrompts has a prompt after a text for which drafts did not pay: the head is fed none of it. When
+// drafts pay again, the head begins with the last rows, each at its own position.
+func TestIdleHeadIsNotFedPrompts(t *testing.T) {
+	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
+	for _, more := range []int{10, 30} { // tokens of the text until drafts pay
+		d := &costly{pausing: pausing{Drafter: m.Drafter()}, cheap: math.MaxInt}
+		e, err := New(m, pool, Options{Drafter: d, RoundTokens: 48})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		d.c = &e.drafting.controller
+		r := Request{Prompt: golden.Load(t, "tiny").Cases[0].Prompt, MaxTokens: 40, IgnoreEnd: true, Hash: true}
+		if _, _, err := collect(e, r); err != nil {
+			t.Fatal(err)
+		}
+		r.Prompt = slices.Repeat(r.Prompt, 1+100/len(r.Prompt))
+		d.cheap, d.rows, d.gaps = len(r.Prompt)+more, 0, 0
+		ids, res, err := collect(e, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d of %d rows fed, %d gaps, %d drafts", d.rows, len(r.Prompt)+40, d.gaps, res.Speculation.Drafted)
+		if least := 40 - more; d.early > 0 || d.misplaced > 0 || d.gaps == 0 || d.rows < least || d.rows > least+spec.Backlog || res.Speculation.Drafted == 0 {
+			t.Errorf("%d rows fed, %d too early, %d misplaced, %d gaps, %d drafts", d.rows, d.early, d.misplaced, d.gaps, res.Speculation.Drafted)
 		}
 		r.Depth = spec.DepthOff
 		want, plain, err := collect(e, r)

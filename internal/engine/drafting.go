@@ -86,23 +86,30 @@ func (d *drafting) run(drafter spec.Drafter) error {
 // to draft again.
 const idleRounds = 8
 
-// waits reports whether the drafter need not be fed the rows of a run now. It is fed rows of prompts at once. Drafts of
-// the ratio rule shape the text, so there it is fed all rows.
-func (s *sequence) waits(r *spec.Run) bool {
+// waits reports whether the drafter need not be fed the rows of a run now. It is fed rows of prompts at once, unless no
+// sequence has had drafts for a while. Drafts of the ratio rule shape the text, so there it is fed all rows. It is fed the
+// whole prompt of a fixed depth, since equal requests then have equal drafts; with images, whose rows are released after
+// the round; and in the background.
+func (d *drafting) waits(s *sequence, r *spec.Run) bool {
 	switch {
 	case r.Depth > 0 && r.Source == spec.Computed:
 		s.idle = 0
 		return false
-	case s.outcome.Prefill || s.req.Rule == spec.Ratio:
+	case s.req.Rule == spec.Ratio:
 		return false
+	case s.outcome.Prefill && (s.record.Fixed != spec.DepthAuto || len(s.inputs.parts) > 0 || s.background != nil):
+		return false
+	case s.outcome.Prefill:
+		s.idle = d.controller.Idle()
+		return s.idle > idleRounds
 	}
 	s.idle++
 	return s.finish == "" || s.idle > idleRounds // the cache stores the drafter's state if it is complete
 }
 
 // catchUp feeds the drafter the backlogs of sequences that do not wait any more, and has the hidden rows of those that
-// wait go to their backlogs. If a backlog has no space left, it is fed too, unless the head is idle: then the older half
-// is dropped. A head that lacks rows drafts nearly as well: see docs/speculation.md.
+// wait go to their backlogs. If a backlog has no space left, it is fed too, unless the head is idle: then older rows are
+// dropped, half of the backlog at least. A head that lacks rows drafts nearly as well: see docs/speculation.md.
 func (d *drafting) catchUp(drafter spec.Drafter) error {
 	d.late, d.to, d.from, d.busy = d.late[:0], d.to[:0], d.from[:0], false
 	for i, s := range d.seqs {
@@ -124,16 +131,18 @@ func (d *drafting) catchUp(drafter spec.Drafter) error {
 
 // keepRows has the rows of a run wait, and puts a backlog that does not wait any more on the list.
 func (d *drafting) keepRows(s *sequence, r *spec.Run) {
-	waits, rows := s.waits(r), r.Hidden.Rows
+	waits, rows := d.waits(s, r), r.Hidden.Rows
 	if waits && s.idle > idleRounds && rows > s.backlog.Free() {
-		s.backlog.Halve()
+		rows = min(rows, spec.Backlog)
+		r.Hidden = r.Hidden.RowRange(r.Hidden.Rows-rows, r.Hidden.Rows)
+		s.backlog.Keep(min(s.backlog.Len()/2, spec.Backlog-rows))
 	}
 	if s.backlog.Len() > 0 && (!waits || rows > s.backlog.Free()) {
 		late := *r
 		late.Text, late.Hidden, late.Depth = r.Text[:len(r.Text)-rows], s.backlog.Tensor(), 0
 		s.pair(&late)
 		d.late = append(d.late, late)
-		s.backlog.Clear()
+		s.backlog.Keep(0)
 	}
 	if !waits || rows > s.backlog.Free() {
 		return

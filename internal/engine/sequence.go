@@ -415,7 +415,7 @@ func (s *sequence) pair(r *spec.Run) {
 }
 
 // releaseInputs releases the parts that the model and the drafter have been fed. The drafter is fed rows of prompts
-// in the same round.
+// with such parts in the same round.
 func (s *sequence) releaseInputs() {
 	for i := range s.inputs.parts {
 		if p := &s.inputs.parts[i]; s.target.Len() >= p.end() {

@@ -35,6 +35,7 @@ type Controller struct {
 	accepted  [numSources][MaxDepth]frequency
 	tried     [cost.Drafters]float64 // runs that had a source, decaying
 	trial     int     // drafts of the running trial, or of the last
+	idle      int     // rounds since drafts were chosen, of those that could have had some
 	left      int     // rounds until a trial may begin, the running trial included
 	spent     float64 // rounds that trials have cost and that are not earned yet
 	price     float64 // tokens that the time of one level is worth: those of the choice in that time
@@ -202,6 +203,9 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 		c.rank(batch, records)
 	}
 	n = c.turn(c.best(batch, base), base.rows)
+	if c.idle += min(len(c.order), 1); n > 0 {
+		c.idle = 0
+	}
 	for _, inc := range c.order[:n] {
 		batch[inc.run].Depth++
 	}
@@ -210,6 +214,9 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 		batch[i].settle(r)
 	}
 }
+
+// Idle is the number of rounds since drafts were chosen, of those that could have had some.
+func (c *Controller) Idle() int { return c.idle }
 
 // offer chooses the source of a run, and adds the fixed part of the run to the plan.
 func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {

@@ -40,16 +40,13 @@ func (r *Rows) Add(t backend.Tensor) (to backend.Tensor, err error) {
 // Tensor is all rows, valid until the next Add.
 func (r *Rows) Tensor() backend.Tensor { return r.block.t.RowRange(0, r.n) }
 
-// Halve removes the older half of the rows.
-func (r *Rows) Halve() {
-	if keep := r.n / 2; keep > 0 {
-		r.pool.b.Copy(r.block.t.RowRange(0, keep), r.block.t.RowRange(r.n-keep, r.n))
+// Keep removes all rows but the newest n, at most half of them.
+func (r *Rows) Keep(n int) {
+	if n > 0 {
+		r.pool.b.Copy(r.block.t.RowRange(0, n), r.block.t.RowRange(r.n-n, r.n))
 	}
-	r.n /= 2
+	r.n = n
 }
-
-// Clear makes the collection empty.
-func (r *Rows) Clear() { r.n = 0 }
 
 // Close releases the memory.
 func (r *Rows) Close() {

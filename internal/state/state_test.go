@@ -68,7 +68,7 @@ func TestRowsAreCollected(t *testing.T) {
 	}
 	rows := p.Rows(4)
 	for turn := range 2 {
-		rows.Clear()
+		rows.Keep(0)
 		for i := range 2 {
 			p.b.Fill(one, float32(10*turn+i))
 			to, err := rows.Add(one)
@@ -85,7 +85,7 @@ func TestRowsAreCollected(t *testing.T) {
 			t.Errorf("%d rows, %d free: %v", rows.Len(), rows.Free(), got)
 		}
 	}
-	if rows.Clear(); rows.Len() != 0 || rows.Free() != 4 {
+	if rows.Keep(0); rows.Len() != 0 || rows.Free() != 4 {
 		t.Errorf("%d rows after all were dropped", rows.Len())
 	}
 	if p.Used() != 4*4*4 {
