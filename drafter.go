@@ -4,23 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/drafter"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/block"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
 )
-
-// openDrafterFile opens the folder or the GGUF file of a drafter.
-func openDrafterFile(path string) (*checkpoint.Checkpoint, error) {
-	if strings.HasSuffix(path, ".gguf") {
-		return drafter.OpenGGUF(path)
-	}
-	return checkpoint.Open(path)
-}
 
 // openDrafter loads the drafter at path for the model. With sum it is hashed, for the identity of stored prefixes.
 func (m *Model) openDrafter(ctx context.Context, path string, o model.Options, sum bool) (err error) {
@@ -28,7 +19,7 @@ func (m *Model) openDrafter(ctx context.Context, path string, o model.Options, s
 	if !ok {
 		return fmt.Errorf("model %s: models of its family cannot be used with a drafter", m.name)
 	}
-	c, err := openDrafterFile(path)
+	c, err := models.Open(path, "")
 	if err != nil {
 		return fmt.Errorf("drafter %s: %w", path, err)
 	}

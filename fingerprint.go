@@ -66,7 +66,7 @@ func (m *Model) Fingerprint(ctx context.Context, records string) (id string, err
 
 // drafterID identifies the file of a drafter.
 func drafterID(ctx context.Context, path, records string) (id string, err error) {
-	c, err := openDrafterFile(path)
+	c, err := models.Open(path, "")
 	if err != nil {
 		return "", err
 	}

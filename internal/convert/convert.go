@@ -55,6 +55,7 @@ type Summary struct {
 	Files                 int
 	VisionIn, VisionOut   int      // tensors of the vision tower
 	LeftOut               int      // tensors of a vision tower that are not written
+	Drafter               bool     // it is a drafter
 	Whole                 []string // matrices that were not quantized because their rows cannot be cut into groups
 }
 
@@ -129,7 +130,9 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 	p.shard(o.ShardSize)
 	s = p.summary(v)
 	s.Whole = r.whole
-	s.LeftOut = len(v.Extras) - s.VisionIn
+	if !s.Drafter { // whose extras mean nothing
+		s.LeftOut = len(v.Extras) - s.VisionIn
+	}
 	config, err := v.Converted.Config(v.HasHead(), vision)
 	if err != nil {
 		return s, err
@@ -151,7 +154,7 @@ func convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Opti
 
 // summary counts the tensors that are read and written.
 func (p *plan) summary(v *weights.Inventory) Summary {
-	s := Summary{Files: len(p.files)}
+	s := Summary{Files: len(p.files), Drafter: v.Drafter()}
 	s.TensorsIn, s.HeadIn, s.VisionIn, s.BytesIn = v.Stored()
 	for i := range v.Weights {
 		s.Parameters += v.Weights[i].Parameters()
@@ -176,7 +179,7 @@ func (s *Summary) String() string {
 	fmt.Fprintf(&b, "%d tensors of %s became %d of %s, %.2f bits per weight", s.TensorsIn, size(s.BytesIn), s.TensorsOut, size(s.BytesOut), s.BitsPerWeight())
 	if s.HeadIn+s.HeadOut > 0 {
 		fmt.Fprintf(&b, "; the head is %d tensors of %d", s.HeadOut, s.HeadIn)
-	} else {
+	} else if !s.Drafter {
 		b.WriteString("; there is no multi-token-prediction head")
 	}
 	if s.VisionIn > 0 {

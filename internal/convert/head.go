@@ -50,7 +50,7 @@ func OpenHead(path string, shape []byte) (*checkpoint.Checkpoint, error) {
 
 // headNames are the names of a head by the config of its checkpoint.
 func headNames(config []byte) (model.HeadNames, error) {
-	f, err := model.OfHead(config)
+	f, err := model.OfPart(config)
 	if err != nil {
 		return model.HeadNames{}, err
 	}

@@ -115,6 +115,10 @@ func (r *recipe) item(w *weights.Weight, name naming) (*item, error) {
 func (r *recipe) numbers(it *item, name string) error {
 	w := it.weight
 	t := w.Type()
+	if w.Kind == weights.IDs {
+		it.decls, it.data = []checkpoint.Decl{{Name: name, Type: t, Shape: []int{w.Cols}}}, w.Bytes
+		return nil
+	}
 	if r.Type != dtype.Invalid && w.Kind != weights.Decay && !w.Keeps {
 		t = r.Type
 	} else if w.Kind == weights.Gain {
@@ -130,8 +134,11 @@ func (r *recipe) numbers(it *item, name string) error {
 		t = e.Type
 	}
 	shape := []int{w.Cols}
-	if w.Kind == weights.Conv {
+	switch {
+	case w.Kind == weights.Conv:
 		shape = []int{w.Rows, w.Cols, 1}
+	case w.Rows > 1:
+		shape = w.Shape()
 	}
 	it.decls = []checkpoint.Decl{{Name: name, Type: t, Shape: shape}}
 	it.data = func() ([]byte, error) {

@@ -38,6 +38,12 @@ type Family struct {
 	// nil: a default sentence.
 	NoHead func(config []byte) string
 
+	// Drafts reports whether a config.json is that of a drafter in files of its own; nil: the family is one of models. A
+	// family of drafters has no Open: its package opens them, for a model.
+	Drafts func(config []byte) bool
+	// Fit is Survey of a drafter for a model. It is an error if the drafter was made for another one.
+	Fit func(c *checkpoint.Checkpoint, t Target) (*weights.Survey, error)
+
 	GGUF []string // general.architecture of its GGUF files
 	// Assemble presents such a file as a checkpoint folder. Opening reads the headers only.
 	Assemble func(*gguf.File) (checkpoint.Assembly, error)
@@ -105,11 +111,18 @@ func Register(f *Family) {
 // by its architectures. The error lists the known families.
 func Of(config []byte) (*Family, error) { return find(config, false) }
 
-// OfHead is Of, also for a folder with nothing but a head. Its model_type is that of the model
-// with weights.HeadType after it.
-func OfHead(config []byte) (*Family, error) { return find(config, true) }
+// Target is what a drafter must fit.
+type Target struct {
+	Width  int // of a hidden row
+	Vocab  int // length of a row of logits, padding included
+	Layers int
+}
 
-func find(config []byte, head bool) (*Family, error) {
+// OfPart is Of, also for a folder with nothing but a head, whose model_type is that of the model
+// with weights.HeadType after it, and for a drafter.
+func OfPart(config []byte) (*Family, error) { return find(config, true) }
+
+func find(config []byte, part bool) (*Family, error) {
 	var c struct {
 		Type          string   `json:"model_type"`
 		Architectures []string `json:"architectures"`
@@ -118,8 +131,16 @@ func find(config []byte, head bool) (*Family, error) {
 		return nil, fmt.Errorf("model: config.json: %w", err)
 	}
 	name := c.Type
-	if head {
+	if part {
 		name = strings.TrimSuffix(name, weights.HeadType)
+	}
+	for _, f := range families {
+		if f.Drafts != nil && f.Drafts(config) { // whose model_type may be that of a model
+			if !part {
+				return nil, &DrafterError{c.Architectures}
+			}
+			return f, nil
+		}
 	}
 	for _, f := range families {
 		known := slices.Contains(f.Types, name)
@@ -140,6 +161,13 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("model: config.json: model_type %q is not supported; supported: %s", e.Type, strings.Join(Types(), ", "))
 }
 
+// DrafterError is the error for a drafter in the place of a model.
+type DrafterError struct{ Architectures []string }
+
+func (e *DrafterError) Error() string {
+	return fmt.Sprintf("model: config.json is that of a drafter (architectures %q), which needs a model: open the model that it was made for, with this drafter", e.Architectures)
+}
+
 // Open loads a checkpoint with the family that its config names.
 func Open(c *checkpoint.Checkpoint, b backend.Backend, o Options) (Model, error) {
 	f, err := Of(c.Config())
@@ -157,16 +185,28 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o Options) (Model, error)
 
 // Survey reads the headers of a checkpoint, see Family.
 func Survey(c *checkpoint.Checkpoint) (*weights.Survey, error) {
-	f, err := OfHead(c.Config())
+	f, err := OfPart(c.Config())
 	if err != nil {
 		return nil, err
 	}
 	return f.Survey(c)
 }
 
+// Fit surveys a drafter for a model, see Family.
+func Fit(c *checkpoint.Checkpoint, t Target) (*weights.Survey, error) {
+	f, err := OfPart(c.Config())
+	if err != nil {
+		return nil, err
+	}
+	if f.Fit == nil {
+		return nil, fmt.Errorf("model: %s is not a drafter, but a %s model", c.Name(), f.Package)
+	}
+	return f.Fit(c, t)
+}
+
 // Inventory lists the weights of a checkpoint, see Family.
 func Inventory(c *checkpoint.Checkpoint, part weights.Portion, log *slog.Logger) (*weights.Inventory, error) {
-	f, err := OfHead(c.Config())
+	f, err := OfPart(c.Config())
 	if err != nil {
 		return nil, err
 	}

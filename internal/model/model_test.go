@@ -60,7 +60,7 @@ func TestRegisterRefusesNamesThatAreTaken(t *testing.T) {
 // A config without a type is of the family whose architecture it names, and a head in a folder of
 // its own of the family of its model.
 func TestFamiliesAreFoundByTheirNames(t *testing.T) {
-	for config, want := range map[string][2]bool{ // by Of, by OfHead
+	for config, want := range map[string][2]bool{ // by Of, by OfPart
 		`{"model_type": "qwen3_5"}`:                                                     {true, true},
 		`{"model_type": "qwen3_5_mtp"}`:                                                 {false, true},
 		`{"architectures": ["Other", "Qwen3_5ForConditionalGeneration"]}`:               {true, true},
@@ -69,7 +69,7 @@ func TestFamiliesAreFoundByTheirNames(t *testing.T) {
 		`not an object`: {false, false},
 	} {
 		_, err := model.Of([]byte(config))
-		_, head := model.OfHead([]byte(config))
+		_, head := model.OfPart([]byte(config))
 		if got := [2]bool{err == nil, head == nil}; got != want {
 			t.Errorf("%s: %v, %v, %v", config, got, err, head)
 		}

@@ -3,6 +3,7 @@ package drafter
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,20 +11,14 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/internal/model"
 )
-
-// Target is what a drafter must fit.
-type Target struct {
-	Width  int // of a hidden row
-	Vocab  int // length of a row of logits, padding included
-	Layers int
-}
 
 // config is config.json, resolved for a target: every field has its final value.
 type config struct {
 	kind         Kind
 	width        int // of the drafter's own rows
-	target       Target
+	target       model.Target
 	draftVocab   int // rows of the output matrix
 	intermediate int
 	heads        int
@@ -34,6 +29,8 @@ type config struct {
 	interleaved  bool // neighbors are rotated, not halves
 	bias         bool // of the projections of attention
 	taps         []int
+	spread       bool   // the config does not name them
+	made         string // name of the target, if the config has it
 	layers       []layerKind
 
 	// Of block drafters.
@@ -79,8 +76,15 @@ type fileConfig struct {
 
 	Architectures []string `json:"architectures"`
 	Speculators   string   `json:"speculators_model_type"`
-	Absolute      bool     `json:"d2t_absolute"`     // ours: of GGUF files
-	Interleaved   bool     `json:"rope_interleaved"` // the same
+	// Names of the target: of speculators, and of SpecForge.
+	Verifier struct {
+		Verifier struct {
+			Name string `json:"name_or_path"`
+		} `json:"verifier"`
+	} `json:"speculators_config"`
+	TargetName  string `json:"target_model_name_or_path"`
+	Absolute    bool   `json:"d2t_absolute"`     // ours: of GGUF files
+	Interleaved bool   `json:"rope_interleaved"` // the same
 }
 
 // fileKeys are the keys, wherever they stand. They are pointers because absence differs from zero.
@@ -143,8 +147,15 @@ type ropeConfig struct {
 	Theta   *float64 `json:"rope_theta"`
 }
 
-// readConfig resolves a config for a target, given the canonical names of the file's tensors.
-func readConfig(data []byte, tensors names, t Target) (*config, error) {
+// Sizes of a target that neither the caller nor the config knows: limits of any.
+const (
+	anyVocab  = math.MaxInt32
+	anyLayers = 1 << 12
+)
+
+// readConfig resolves a config for a target, given the canonical names of the file's tensors. Sizes of the target that are 0 are
+// those of the config.
+func readConfig(data []byte, tensors names, t model.Target) (*config, error) {
 	var f fileConfig
 	if err := checkpoint.DecodeJSON("config.json", data, &f); err != nil {
 		return nil, fmt.Errorf("drafter: %w", err)
@@ -231,6 +242,7 @@ func (r *reader) fail(format string, args ...any) {
 func (f *fileConfig) resolve(c *config, tensors names) error {
 	r := &reader{f: f}
 	c.width = r.size("hidden_size", 0, 1<<20, func(k *fileKeys) *checkpoint.Whole { return k.Hidden })
+	f.complete(c, r)
 	r.equal("target_hidden_size", c.target.Width, "model's hidden rows have", func(k *fileKeys) *checkpoint.Whole { return k.TargetHidden })
 	r.equal("vocab_size", c.target.Vocab, "model's vocabulary has", func(k *fileKeys) *checkpoint.Whole { return k.Vocab })
 	r.equal("num_target_layers", c.target.Layers, "model's layers are", func(k *fileKeys) *checkpoint.Whole { return k.TargetLayers })
@@ -243,10 +255,17 @@ func (f *fileConfig) resolve(c *config, tensors names) error {
 	if r.err != nil {
 		return r.err
 	}
+	if c.made = f.Verifier.Verifier.Name; c.made == "" {
+		c.made = f.TargetName
+	}
 	c.ownEmbed, c.ownOutput, c.mapped = tensors.has("embed_tokens"), tensors.has("lm_head"), tensors["d2t"]
 	c.headNorms = tensors.has("layers.0.self_attn.q_norm")
 	c.bias = value(f, false, func(k *fileKeys) *bool { return k.Bias })
 	c.confidence = tensors.has("confidence_head.proj")
+	whole := c.ownEmbed || c.ownOutput && !c.mapped || c.kind == DFlash2 || tensors.has("markov_head.markov_w1")
+	if c.target.Vocab == anyVocab && whole {
+		return errors.New("config.json: vocab_size is missing")
+	}
 	if err := cmp.Or(f.variants(c), f.rope(c), c.fits(), f.tapped(c)); err != nil {
 		return err
 	}
@@ -254,6 +273,20 @@ func (f *fileConfig) resolve(c *config, tensors names) error {
 		return f.eagle(c, tensors)
 	}
 	return f.blocks(c, tensors)
+}
+
+// complete sets the sizes of the target that the caller does not know.
+func (f *fileConfig) complete(c *config, r *reader) {
+	t := &c.target
+	if t.Width == 0 {
+		t.Width = r.size("target_hidden_size", c.width, 1<<20, func(k *fileKeys) *checkpoint.Whole { return k.TargetHidden })
+	}
+	if t.Vocab == 0 {
+		t.Vocab = r.size("vocab_size", anyVocab, 1<<24, func(k *fileKeys) *checkpoint.Whole { return k.Vocab })
+	}
+	if t.Layers == 0 {
+		t.Layers = r.size("num_target_layers", anyLayers, anyLayers, func(k *fileKeys) *checkpoint.Whole { return k.TargetLayers })
+	}
 }
 
 // variants refuses what nothing here computes.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/model"
 )
 
 // Tensors that tell the kind of a drafter.
@@ -15,7 +17,7 @@ var (
 	eagleTensors   = []string{"layers.0.hidden_norm.weight", "fc.weight", "lm_head.weight", "d2t"}
 )
 
-var small = Target{Width: 128, Vocab: 512, Layers: 4}
+var small = model.Target{Width: 128, Vocab: 512, Layers: 4}
 
 // keys are those that all configs of these tests have.
 const keys = `"hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 512`
@@ -102,11 +104,11 @@ func trailing(config string) string {
 
 // TestConfigsOfAllSchemas resolves the places in which exporters write their keys.
 func TestConfigsOfAllSchemas(t *testing.T) {
-	large := Target{Width: 128, Vocab: 512, Layers: 36}
+	large := model.Target{Width: 128, Vocab: 512, Layers: 36}
 	for name, c := range map[string]struct {
 		tensors []string
 		config  string
-		target  Target
+		target  model.Target
 		taps    []int
 		check   func(*config) bool
 	}{

@@ -67,6 +67,9 @@ func outerWeights(list []weights.Weight, n *transformer) []weights.Weight {
 	if c.ownOutput {
 		list = append(list, weights.NewMatrix(&n.Unembed, p+"lm_head", c.draftVocab, c.width))
 	}
+	if c.mapped {
+		list = append(list, weights.NewIDs(&n.ids, p+"d2t", c.draftVocab))
+	}
 	return append(list, weights.NewGain(&n.Norm, p+"norm", c.width))
 }
 

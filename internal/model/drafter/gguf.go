@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,30 +56,10 @@ var (
 	}
 )
 
-// OpenGGUF presents a GGUF file of a drafter as a checkpoint folder. Opening reads the headers only. The caller closes it.
-func OpenGGUF(path string) (*checkpoint.Checkpoint, error) {
-	f, err := gguf.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("drafter: %w", err)
-	}
-	a, err := assemble(f)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("drafter: %s: %w", filepath.Base(path), err), f.Close())
-	}
-	a.Name = path
-	return checkpoint.Assemble(a)
-}
-
 // assemble is the folder of a file.
 func assemble(f *gguf.File) (a checkpoint.Assembly, err error) {
 	arch, err := f.Text("general.architecture")
 	if err != nil {
-		return a, err
-	}
-	if arch != ggufBlockKinds && arch != ggufEagle {
-		return a, fmt.Errorf("architecture %q is not that of a drafter, want %s or %s", arch, ggufBlockKinds, ggufEagle)
-	}
-	if err := f.Refuse(); err != nil {
 		return a, err
 	}
 	if a.Config, err = ggufConfig(f, arch); err != nil {
@@ -164,6 +143,7 @@ func ggufConfig(f *gguf.File, arch string) ([]byte, error) {
 	if t := f.Tensor("output.weight"); t != nil && (f.Tensor("d2t") != nil || f.Tensor("d2t.weight") != nil) {
 		r.To["draft_vocab_size"] = t.Shape[0]
 	}
+	ggufNames(r, arch)
 	if arch == ggufEagle {
 		// Its converter permutes the rows of queries and keys for pairs of neighbors.
 		r.To["eagle_aux_hidden_state_layer_ids"], r.To["rope_interleaved"] = taps, true
@@ -178,6 +158,25 @@ func ggufConfig(f *gguf.File, arch string) ([]byte, error) {
 		return nil, r.Err
 	}
 	return json.Marshal(r.To)
+}
+
+// ggufNames adds what config.json of a folder would say: the kind, and the vocabulary by the shapes of tensors.
+func ggufNames(r *gguf.Settings, arch string) {
+	kind := "DFlashDraftModel"
+	switch {
+	case arch == ggufEagle:
+		kind = "LlamaForCausalLMEagle3"
+	case r.File.Tensor("selector_predecessor.weight") != nil:
+		kind = "DFlash2DraftModel"
+	case r.File.Tensor("markov_w1.weight") != nil:
+		kind = "DSparkDraftModel"
+	}
+	r.To["architectures"] = []string{kind}
+	for _, name := range []string{"token_embd.weight", "markov_w1.weight", "selector_predecessor.weight"} {
+		if t := r.File.Tensor(name); t != nil {
+			r.To["vocab_size"] = t.Shape[0]
+		}
+	}
 }
 
 // ggufBlockConfig adds what block drafters have of their own.

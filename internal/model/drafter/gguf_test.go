@@ -12,8 +12,11 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
+	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/drafter"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // fileKeys are keys of config.json that GGUF files have, too.
@@ -131,31 +134,56 @@ func neighbors(data []byte, rows, dim int) []byte {
 	return out
 }
 
-// TestGGUFDraftsAreTheReferences drafts the rounds of the golden files with drafters in GGUF files. Those of EAGLE-3.1 do not exist.
+// TestGGUFDraftsAreTheReferences drafts the rounds of the golden files with drafters that were GGUF files and are converted to
+// folders. Their surveys are those of the golden files. Files of EAGLE-3.1 do not exist.
 func TestGGUFDraftsAreTheReferences(t *testing.T) {
 	for _, f := range golden.Drafters(t, "") {
 		if f.Name == "eagle31" {
 			continue
 		}
 		t.Run(f.Name, func(t *testing.T) {
-			c, err := drafter.OpenGGUF(converted(t, f))
+			c, err := model.OpenGGUF(converted(t, f), "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close() //nolint:errcheck // read only
-			r := openWith(t, f.Target, c, backend.Options{})
+			dir := filepath.Join(t.TempDir(), "out")
+			if _, err := convert.Convert(t.Context(), c, dir, convert.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			r := open(t, f.Target, dir, backend.Options{})
 			for i := range f.Cases {
 				r.rounds(t, f, i)
+			}
+			want := surveyed(t, load(t, f.Dir))
+			for _, c := range []*checkpoint.Checkpoint{c, load(t, dir)} {
+				got := surveyed(t, c)
+				if got.Loaded != want.Loaded || got.Parameters != want.Parameters || !slices.Equal(got.Drafter.Taps, want.Drafter.Taps) {
+					t.Errorf("%s: survey %+v, want %+v", c.Name(), got, want)
+				}
 			}
 		})
 	}
 }
 
+// surveyed is the survey of a drafter that can be loaded.
+func surveyed(t *testing.T, c *checkpoint.Checkpoint) *weights.Survey {
+	t.Helper()
+	s, err := model.Survey(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Errors)+len(s.Missing)+len(s.Unknown) > 0 || s.Loaded == 0 || s.Drafter == nil {
+		t.Errorf("%s: %+v", c.Name(), s)
+	}
+	return s
+}
+
 // TestGGUFFilesThatAreRefused names files that are not drafters.
 func TestGGUFFilesThatAreRefused(t *testing.T) {
 	for want, write := range map[string]func(*gguftest.File){
-		`architecture "llama" is not that of a drafter, want dflash or eagle3`: func(g *gguftest.File) { g.Set("general.architecture", "llama") },
-		`the metadata have no key "dflash.embedding_length"`:                   func(g *gguftest.File) { g.Set("general.architecture", "dflash") },
+		`architecture "llama" is not supported; supported: dflash, eagle3`: func(g *gguftest.File) { g.Set("general.architecture", "llama") },
+		`the metadata have no key "dflash.embedding_length"`:               func(g *gguftest.File) { g.Set("general.architecture", "dflash") },
 		`tensor "rope_freqs.weight": scaled rotations are not supported`: func(g *gguftest.File) {
 			metadata(t, g, golden.Drafters(t, "")[3], "eagle3")
 			g.Add("rope_freqs.weight", "F32", []int{16}, make([]float32, 16))
@@ -171,7 +199,7 @@ func TestGGUFFilesThatAreRefused(t *testing.T) {
 		if err := os.WriteFile(path, g.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := drafter.OpenGGUF(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := model.OpenGGUF(path, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

@@ -52,7 +52,21 @@ func load(tb testing.TB, dir string) *checkpoint.Checkpoint {
 func openWith(tb testing.TB, name string, c *checkpoint.Checkpoint, o backend.Options) *rig {
 	tb.Helper()
 	r := &rig{b: backendtest.NewOpaque(backendtest.Open(tb, o))} // which replays passes
-	options := model.Options{Compute: backend.Float32, MaxDrafts: 8}
+	r.open(tb, name, c, model.Options{Compute: backend.Float32, MaxDrafts: 8})
+	return r
+}
+
+// openComputed is openWith, with any arithmetic.
+func openComputed(tb testing.TB, name string, c *checkpoint.Checkpoint, compute backend.Compute) *rig {
+	tb.Helper()
+	r := &rig{b: backendtest.Open(tb, backend.Options{})}
+	r.open(tb, name, c, model.Options{Compute: compute, MaxDrafts: 8})
+	return r
+}
+
+// open loads the model and the drafter.
+func (r *rig) open(tb testing.TB, name string, c *checkpoint.Checkpoint, options model.Options) {
+	tb.Helper()
 	m, err := model.Open(load(tb, golden.Dir(tb, name)), r.b, options)
 	if err != nil {
 		tb.Fatal(err)
@@ -67,7 +81,6 @@ func openWith(tb testing.TB, name string, c *checkpoint.Checkpoint, o backend.Op
 		tb.Fatal(err)
 	}
 	r.pool = state.NewPool(r.b, 1<<30)
-	return r
 }
 
 // drafts is a drafter with a policy.

@@ -92,7 +92,7 @@ func short(name string) string {
 func canonical(name string) (string, bool) {
 	name = short(name)
 	switch {
-	case name == "d2t", name == "t2d", name == "mask_embedding", strings.HasSuffix(name, "emb.inv_freq"):
+	case name == "t2d", name == "mask_embedding", strings.HasSuffix(name, "emb.inv_freq"):
 		return name, false
 	}
 	return weights.DrafterPrefix + name, true

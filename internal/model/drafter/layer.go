@@ -97,6 +97,7 @@ func (v *conv) weights(list []weights.Weight, c *config, p string) []weights.Wei
 type transformer struct {
 	network.Network
 	cfg *config
+	ids []int64 // d2t
 
 	// What layers compute in.
 	q, k, v, mixed backend.Tensor

@@ -5,14 +5,12 @@
 package drafter
 
 import (
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"log/slog"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
@@ -39,11 +37,7 @@ type Drafter struct {
 // a checkpoint that does not fit the model, and one with tensors missing or left over. The checkpoint may be closed afterwards.
 func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o model.Options) (*Drafter, error) {
 	info := target.Info()
-	tensors := names{}
-	for _, n := range c.Tensors() {
-		tensors[short(n)] = true
-	}
-	cfg, err := readConfig(c.Config(), tensors, Target{Width: info.Width, Vocab: info.Vocab, Layers: info.Layers})
+	cfg, err := configOf(c, model.Target{Width: info.Width, Vocab: info.Vocab, Layers: info.Layers})
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +45,7 @@ func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o mo
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	f, err := weights.Open(c, weights.Reading{ModelType: cfg.kind.String(), Canonical: canonical}, log)
+	f, err := cfg.files(c, log)
 	if err != nil {
 		return nil, err
 	}
@@ -61,13 +55,7 @@ func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o mo
 	}
 	l.From(f)
 	d := newDrafter(cfg, l, o)
-	if cfg.mapped {
-		d.Tokens, err = draftIDs(c, cfg)
-	}
-	if err == nil {
-		err = d.load(target)
-	}
-	if err == nil {
+	if err = d.load(target); err == nil {
 		err = f.Leftover()
 	}
 	if err != nil {
@@ -114,7 +102,17 @@ func (d *Drafter) load(target model.Lender) error {
 		n.Unembed = output
 	}
 	d.Bytes = d.loaded.Bytes()
-	return nil
+	var err error
+	d.Tokens, err = n.tokens()
+	return err
+}
+
+// layout is the state of a sequence.
+func (d *Drafter) layout() state.Layout {
+	if d.Head != nil {
+		return d.Head.layout
+	}
+	return d.block.layout
 }
 
 // layout is the state of a sequence.
@@ -126,30 +124,22 @@ func (c *config) layout(o model.Options) state.Layout {
 	return l
 }
 
-// draftIDs are the tokens of the draft vocabulary.
-func draftIDs(c *checkpoint.Checkpoint, cfg *config) ([]int32, error) {
-	name := "d2t"
-	if !c.Has(name) {
-		name = "model." + name
+// tokens are those of the draft vocabulary, nil if that is the whole one.
+func (n *transformer) tokens() ([]int32, error) {
+	if !n.cfg.mapped {
+		return nil, nil
 	}
-	t, err := c.Tensor(name)
-	if err != nil {
-		return nil, fmt.Errorf("drafter: %w", err)
-	}
-	if t.Type != dtype.I64 || len(t.Data) != 8*cfg.draftVocab {
-		return nil, fmt.Errorf("drafter: tensor d2t is %v of %d bytes, want I64 of %d numbers", t.Type, len(t.Data), cfg.draftVocab)
-	}
-	ids := make([]int32, cfg.draftVocab)
-	for i := range ids {
-		id := int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
-		if !cfg.absolute {
+	ids := make([]int32, len(n.ids))
+	for i, id := range n.ids {
+		if !n.cfg.absolute {
 			id += int64(i)
 		}
-		if id < 0 || id >= int64(cfg.target.Vocab) || i > 0 && id <= int64(ids[i-1]) {
-			return nil, fmt.Errorf("drafter: tensor d2t makes %d the token of row %d, want ascending ids below %d", id, i, cfg.target.Vocab)
+		if id < 0 || id >= int64(n.cfg.target.Vocab) || i > 0 && id <= int64(ids[i-1]) {
+			return nil, fmt.Errorf("drafter: tensor d2t makes %d the token of row %d, want ascending ids below %d", id, i, n.cfg.target.Vocab)
 		}
 		ids[i] = int32(id)
 	}
+	n.ids = nil
 	return ids, nil
 }
 

@@ -34,9 +34,9 @@ func (f *fileConfig) tapped(c *config) error {
 	case outputs != nil:
 		c.taps = wholes(outputs, 1)
 	case c.kind == EAGLE3:
-		c.taps = []int{2, n / 2, n - 3}
+		c.taps, c.spread = []int{2, n / 2, n - 3}, true
 	default:
-		c.taps = spreadTaps(n, len(c.layers))
+		c.taps, c.spread = spreadTaps(n, len(c.layers)), true
 	}
 	for i, tap := range c.taps {
 		if tap < 0 || tap > n {

@@ -2,6 +2,7 @@ package weights
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -194,6 +195,18 @@ func (f *Files) values(w *Weight) ([]float32, error) {
 		f.gains = append(f.gains, Mean(v))
 	}
 	return v, nil
+}
+
+func (f *Files) numbers(w *Weight) ([]int64, error) {
+	data, err := w.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]int64, w.Cols)
+	for i := range ids {
+		ids[i] = int64(binary.LittleEndian.Uint64(data[8*i:]))
+	}
+	return ids, nil
 }
 
 func (f *Files) release(m *dtype.Matrix) bool {

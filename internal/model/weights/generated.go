@@ -28,6 +28,8 @@ func (g *generator) copies(w *Weight) (bool, error) { return w.copied != "", nil
 func (g *generator) err() error                     { return nil }
 func (g *generator) release(*dtype.Matrix) bool     { return true }
 
+func (g *generator) numbers(w *Weight) ([]int64, error) { return make([]int64, w.Cols), nil }
+
 func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
 	m, err := g.matrix(w.Rows, w.Cols, g.plainly(w))
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 )
@@ -197,6 +198,11 @@ func (w *Weight) eachTensor(visit func(from *checkpoint.Weights, t checkpoint.Te
 // HasHead reports whether the head is among the weights.
 func (v *Inventory) HasHead() bool {
 	return slices.ContainsFunc(v.Weights, func(w Weight) bool { return w.Head() })
+}
+
+// Drafter reports whether the weights are those of a drafter in files of its own.
+func (v *Inventory) Drafter() bool {
+	return len(v.Weights) > 0 && strings.HasPrefix(v.Weights[0].Name, DrafterPrefix)
 }
 
 // AddHead adds the head of another inventory, which must have the shape for the config of

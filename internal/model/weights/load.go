@@ -23,6 +23,8 @@ type source interface {
 	matrices(w *Weight) ([]dtype.Matrix, error)
 	// values are effective numbers.
 	values(w *Weight) ([]float32, error)
+	// numbers are IDs.
+	numbers(w *Weight) ([]int64, error)
 	// release drops the pages of a matrix. It reports whether the matrix is a view: if
 	// not, it is separate memory.
 	release(m *dtype.Matrix) bool
@@ -95,6 +97,9 @@ func (l *Loader) Load(table iter.Seq[*Weight]) error {
 		switch {
 		case w.Kind == Table:
 			*w.host, err = l.table(w)
+		case w.Kind == IDs:
+			*w.ids, err = l.from.numbers(w)
+			l.tables += 4 * int64(w.Cols)
 		case w.IsMatrix():
 			*w.matrix, err = l.matrices(w)
 		default:

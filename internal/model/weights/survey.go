@@ -33,12 +33,14 @@ type Survey struct {
 	Loaded     int64  `json:"loaded_bytes"`      // about the memory of all weights, head and tower included
 	Parts      []Part `json:"parts"`
 
-	LayerNorms string       `json:"layer_norms"` // convention: raw or converted
-	LayerGain  float64      `json:"layer_gain"`  // mean effective gain of the layers' input norms, near 1
-	Head       HeadSurvey   `json:"mtp_head"`
-	Tower      TowerSurvey  `json:"vision"`
-	Layout     state.Layout `json:"-"` // state of a sequence
-	HeadLayout state.Layout `json:"-"`
+	LayerNorms string      `json:"layer_norms"` // convention: raw or converted
+	LayerGain  float64     `json:"layer_gain"`  // mean effective gain of the layers' input norms, near 1
+	Head       HeadSurvey  `json:"mtp_head"`
+	Tower      TowerSurvey `json:"vision"`
+	// Drafter is set for a drafter in files of its own, and for a model with one.
+	Drafter    *DrafterSurvey `json:"drafter,omitempty"`
+	Layout     state.Layout   `json:"-"` // state of a sequence
+	HeadLayout state.Layout   `json:"-"`
 	// Sizes are the sizes of the parts that can be placed on different devices.
 	Sizes map[backend.Part]Size `json:"-"`
 
@@ -130,6 +132,22 @@ type TowerSurvey struct {
 	Merge      int   `json:"merge_size"`          // in patches
 	Parameters int64 `json:"parameters"`
 	Loaded     int64 `json:"loaded_bytes"` // about its memory
+}
+
+// DrafterSurvey is about a drafter in files of its own. Sizes of its model are 0 if the files do not tell them.
+type DrafterSurvey struct {
+	Kind         string `json:"kind"`
+	Made         string `json:"made_for,omitempty"` // name of the model, by config.json
+	TargetHidden int    `json:"target_hidden_size"`
+	TargetLayers int    `json:"target_layers"`
+	Vocab        int    `json:"vocab_size"`
+	DraftVocab   int    `json:"draft_vocab_size"`
+	Taps         []int  `json:"taps"`           // layers of the model whose inputs it reads; the number of layers stands for the output of the last
+	Block        int    `json:"block_size"`     // maximum rows of a block; 0: it drafts one token per pass
+	Mask         *int32 `json:"mask_token_id"`  // of blocks
+	Window       int    `json:"sliding_window"` // 0: it reads the whole context
+	OwnEmbedding bool   `json:"own_embedding"`
+	OwnOutput    bool   `json:"own_output"`
 }
 
 // Norm is the weight of one norm.
@@ -396,6 +414,9 @@ func (s *Survey) sum(f *Files) {
 // vision counts the tensors of the tower. Parameters and encodings are those of the table, if there
 // is one: without it the packing is unknown.
 func (s *Survey) vision(f *Files) {
+	if s.Drafter != nil {
+		return
+	}
 	for _, name := range f.source.Tensors() {
 		short, needed := f.Canonical(name)
 		if needed && !IsTower(short) || strings.HasSuffix(short, "inv_freq") {

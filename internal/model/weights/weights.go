@@ -38,6 +38,8 @@ const (
 	Kernel
 	// Table is a matrix of which the host computes: it is kept there, as numbers.
 	Table
+	// IDs are whole numbers that the host uses.
+	IDs
 )
 
 // Weight is one weight of a model, a row of its family's table, under its canonical name. That
@@ -57,10 +59,11 @@ type Weight struct {
 	// and its rounding matters.
 	Keeps bool
 
-	// The destination: one of the three.
+	// The destination: one of the four.
 	matrix *backend.Weight
 	tensor *backend.Tensor
 	host   *[]float32
+	ids    *[]int64
 
 	other   []Storage // than under its name, in the order of preference
 	storage Storage   // the one that the checkpoint has
@@ -115,6 +118,11 @@ func NewCopy(to *backend.Weight, module string, rows, cols int, original string,
 // NewTable is the row of a matrix of which the host computes.
 func NewTable(to *[]float32, module string, rows, cols int) Weight {
 	return Weight{Name: module + ".weight", Kind: Table, Rows: rows, Cols: cols, host: to}
+}
+
+// NewIDs is the row of n whole numbers.
+func NewIDs(to *[]int64, name string, n int) Weight {
+	return Weight{Name: name, Kind: IDs, Rows: 1, Cols: n, ids: to}
 }
 
 // NewGain is the row of a norm.
@@ -264,6 +272,12 @@ func (w *Weight) Type() dtype.Type {
 	return t.Type
 }
 
+// Shape is the stored shape of a weight that is not a matrix.
+func (w *Weight) Shape() []int {
+	t, _ := w.places[0].From.Look(w.places[0].Name)
+	return t.Shape
+}
+
 // Values are the numbers of a weight that is not a matrix. Those of a Gain are effective:
 // with the 1 that raw files leave out.
 func (w *Weight) Values() ([]float32, error) {
@@ -299,10 +313,26 @@ func (w *Weight) check() error {
 		return err
 	}
 	p := w.places[0]
+	if w.Kind == IDs {
+		_, err := w.Bytes()
+		return err
+	}
 	if err := p.From.LookVector(p.Name, w.Rows*w.Cols); err != nil {
 		return fmt.Errorf("weights: %w", err)
 	}
 	return nil
+}
+
+// Bytes are the stored bytes of IDs.
+func (w *Weight) Bytes() ([]byte, error) {
+	t, err := w.places[0].From.Tensor(w.places[0].Name)
+	if err != nil {
+		return nil, fmt.Errorf("weights: %w", err)
+	}
+	if t.Type != dtype.I64 || len(t.Data) != 8*w.Cols {
+		return nil, fmt.Errorf("weights: tensor %s is %v with %d bytes, want I64 with %d numbers", t.Name, t.Type, len(t.Data), w.Cols)
+	}
+	return t.Data, nil
 }
 
 // Scaled reports whether the file has a factor for a whole matrix.

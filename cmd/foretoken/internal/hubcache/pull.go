@@ -233,7 +233,7 @@ func family(config []byte) (kind string, known bool) {
 		Type string `json:"model_type"`
 	}
 	_ = json.Unmarshal(config, &c) // an invalid config has no type
-	_, err := model.OfHead(config)
+	_, err := model.OfPart(config)
 	return c.Type, err == nil
 }
 
