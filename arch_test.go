@@ -23,6 +23,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 const (
@@ -47,7 +49,7 @@ const (
 var (
 	testPackages = []string{
 		"internal/backend/backendtest", "internal/backend/cuda/drivertest", "internal/backend/cuda/drivertest/ptx", "internal/batch/batchtest",
-		"internal/batch/jetstream/natstest", "internal/checkpoint/gguf/gguftest", "internal/model/modeltest", "internal/prefix/s3/s3test", "internal/server/generate/generatetest",
+		"internal/batch/jetstream/natstest", "internal/checkpoint/gguf/gguftest", "internal/filetest", "internal/model/modeltest", "internal/prefix/s3/s3test", "internal/server/generate/generatetest",
 	}
 	generators = []string{"internal/backend/cpu/kernel/_gen", "internal/backend/cuda/_gen"}
 )
@@ -193,10 +195,7 @@ func packages(t *testing.T) []string {
 // spans of the key column to the code spans (or the bare word) of the value column.
 func law(t *testing.T, heading string, key, value int) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile("docs/ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, "docs/ARCHITECTURE.md")
 	_, section, ok := strings.Cut(string(text), "\n## "+heading+"\n")
 	if !ok {
 		t.Fatalf("docs/ARCHITECTURE.md: no section %q", heading)
@@ -254,10 +253,7 @@ func TestOnlyABlankImportNamesAFamily(t *testing.T) {
 		if !ok || s.test {
 			continue
 		}
-		text, err := os.ReadFile(s.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := filetest.Read(t, s.path)
 		if bytes.Contains(text, []byte("Register(&model.Family{")) {
 			families = append(families, rest)
 		}
@@ -273,10 +269,7 @@ func TestOnlyABlankImportNamesAFamily(t *testing.T) {
 			if s.test || s.dir == dir || strings.HasPrefix(s.dir, dir+"/") {
 				continue
 			}
-			text, err := os.ReadFile(s.path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := filetest.Read(t, s.path)
 			named := len(word.FindAll(text, -1))
 			for _, spec := range s.syntax.Imports {
 				if spec.Path.Value == strconv.Quote(module+"/"+dir) && s.path == "imports.go" && spec.Name != nil && spec.Name.Name == "_" {
@@ -348,10 +341,7 @@ func TestDependenciesAreTheOnesInTheTable(t *testing.T) {
 // Embedders of the library inherit the requirements of go.mod: nothing that only tests need, and
 // no patch release of Go.
 func TestEmbeddersInheritWhatTheLibraryNeeds(t *testing.T) {
-	text, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, "go.mod")
 	if version := regexp.MustCompile(`(?m)^go (.*)$`).FindStringSubmatch(string(text)); version == nil || !regexp.MustCompile(`^1\.\d+(\.0)?$`).MatchString(version[1]) {
 		t.Errorf("go.mod: %q asks for a patch release", version)
 	}

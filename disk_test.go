@@ -1,11 +1,11 @@
 package foretoken
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -20,9 +20,7 @@ func newCacheTest(t *testing.T) *cacheTest {
 	t.Helper()
 	x := &cacheTest{dir: t.TempDir()}
 	for name, text := range tiny.Files() {
-		if err := os.WriteFile(filepath.Join(x.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(x.dir, name), text)
 	}
 	x.o = Options{Log: silent, PrefixCache: PrefixCache{Dir: t.TempDir()}, Context: 512, KVMemory: 64 << 20, Speculation: Speculation{NoSelfTest: true}}
 	return x
@@ -87,14 +85,9 @@ func TestDiskServesTheSameNetworkOnly(t *testing.T) {
 func (x *cacheTest) flip(t *testing.T, name string) {
 	t.Helper()
 	path := filepath.Join(x.dir, name)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, path)
 	data[len(data)*2/3] ^= 1
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, path, data)
 }
 
 // TestEmbeddedModelHasADisk: its weights are no files, and are hashed where they are.

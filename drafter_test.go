@@ -3,12 +3,12 @@ package foretoken
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -88,10 +88,7 @@ func TestDraftersChangeNothing(t *testing.T) {
 
 // TestDraftersThatDoNotFit opens files that are no drafters, or drafters of other models.
 func TestDraftersThatDoNotFit(t *testing.T) {
-	text := filepath.Join(t.TempDir(), "x.gguf")
-	if err := os.WriteFile(text, []byte("no drafter"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Write(t, filepath.Join(t.TempDir(), "x.gguf"), "no drafter")
 	for want, o := range map[string]Speculation{
 		"hidden_size is 128, but the model's hidden rows have 384": {Drafter: untrained(t, 128)},
 		"is not a model folder":             {Drafter: t.TempDir()},

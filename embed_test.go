@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // libraryModules are the modules that the library imports. The program has more: an import that adds
@@ -74,15 +76,10 @@ func TestProgramEmbedsTheLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	dir := filetest.Folder(t, map[string]string{
 		"main.go": embedder,
 		"go.mod":  "module embedder\n\ngo 1.25\n\nrequire " + module + " v0.0.0\n\nreplace " + module + " => " + root + "\n",
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	known := strings.TrimSpace(goCommand(t, ".", nil, "env", "GOMODCACHE"))
 	cache := filepath.Join(t.TempDir(), "modules")
 	offline := []string{

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // A fingerprint says which models give the same answers: what decides them changes it, and what only
@@ -34,9 +36,7 @@ func TestFingerprintIsOfWhatDecides(t *testing.T) {
 		if err != nil || !strings.Contains(string(data), from) {
 			t.Fatal(name, err)
 		}
-		if err := os.WriteFile(file, []byte(strings.Replace(string(data), from, to, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, file, strings.Replace(string(data), from, to, 1))
 	}
 	first, options := fingerprint(), x.o
 	other := newCacheTest(t).dir // the same files elsewhere

@@ -3,7 +3,6 @@ package foretoken
 import (
 	"encoding/binary"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -38,31 +38,20 @@ func openGLM(t testing.TB, template string) *Model {
 func writeGLM(t testing.TB, template string) string {
 	t.Helper()
 	fixture, dir := golden.Dir(t, "glm4_moe_air"), t.TempDir()
-	files := map[string][]byte{"model.safetensors": widen(t, read(t, filepath.Join(fixture, "model.safetensors")), glmVocab), "chat_template.jinja": read(t, "internal/dialogue/testdata/"+template)}
+	files := map[string][]byte{"model.safetensors": widen(t, filetest.Read(t, filepath.Join(fixture, "model.safetensors")), glmVocab), "chat_template.jinja": filetest.Read(t, "internal/dialogue/testdata/"+template)}
 	var config map[string]any
-	if err := json.Unmarshal(read(t, filepath.Join(fixture, "config.json")), &config); err != nil {
+	if err := json.Unmarshal(filetest.Read(t, filepath.Join(fixture, "config.json")), &config); err != nil {
 		t.Fatal(err)
 	}
 	config["vocab_size"], config["eos_token_id"] = glmVocab, 258 // <|endoftext|> alone
 	files["config.json"], files["tokenizer.json"] = encode(t, config), glmTokenizer(t)
 	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(dir, name), data)
 	}
 	return dir
 }
 
 const glmVocab = 288
-
-func read(t testing.TB, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
 
 func encode(t testing.TB, v any) []byte {
 	t.Helper()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -46,9 +47,7 @@ func TestSaltsAreOneFoldersOwn(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if err := os.WriteFile(path, []byte("short"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, path, "short")
 	if _, err := openSecret(dir); err == nil || !strings.Contains(err.Error(), "remove it") {
 		t.Errorf("a damaged secret: %v", err)
 	}

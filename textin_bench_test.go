@@ -2,12 +2,12 @@ package foretoken
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/prompt"
 )
 
@@ -21,10 +21,7 @@ func longTalk(b *testing.B, m *Model, pattern string) *Conversation {
 	}
 	var all strings.Builder
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			b.Fatal(err)
-		}
+		text := filetest.Read(b, name)
 		all.Write(text)
 	}
 	c := &Conversation{Messages: []chat.Message{{Role: "system", Content: chat.Text("You are helpful.")}}}
@@ -44,10 +41,7 @@ func longTalk(b *testing.B, m *Model, pattern string) *Conversation {
 // BenchmarkTextIn times what comes before the engine for a conversation of ten thousand tokens:
 // the template, the tokenizer, the ends of turns.
 func BenchmarkTextIn(b *testing.B) {
-	source, err := os.ReadFile("internal/dialogue/testdata/calls_xml.jinja")
-	if err != nil {
-		b.Fatal(err)
-	}
+	source := filetest.Read(b, "internal/dialogue/testdata/calls_xml.jinja")
 	m := openTemplate(b, string(source), Options{})
 	for _, kind := range []struct{ name, files string }{{"prose", "internal/tokenizer/testdata/english.txt"}, {"code", "internal/engine/*.go"}} {
 		c := longTalk(b, m, kind.files)

@@ -2,7 +2,6 @@ package foretoken
 
 import (
 	"encoding/json"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/grammar"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -104,10 +104,7 @@ func TestPromptsEndInThinking(t *testing.T) {
 // TestTextsBeginAsTheTokenizerSays has tokens that a tokenizer puts before every text: once before
 // one that is continued, and none before a conversation, whose template writes them.
 func TestTextsBeginAsTheTokenizerSays(t *testing.T) {
-	data, err := os.ReadFile("internal/models/tiny/tokenizer.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, "internal/models/tiny/tokenizer.json")
 	var file map[string]json.RawMessage
 	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)

@@ -2,12 +2,12 @@ package grammar
 
 import (
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
@@ -90,10 +90,7 @@ func qwenVocab(b testing.TB) *Vocab {
 // tinyVocab is the embedded model's vocabulary.
 func tinyVocab(b testing.TB) *Vocab {
 	b.Helper()
-	data, err := os.ReadFile(filepath.Join(golden.Dir(b, "tiny"), "tokenizer.json"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	data := filetest.Read(b, filepath.Join(golden.Dir(b, "tiny"), "tokenizer.json"))
 	tok, err := tokenizer.New(data)
 	if err != nil {
 		b.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // requests writes a file of n requests and returns its path.
@@ -23,11 +24,7 @@ func requests(t *testing.T, n int, more string) string {
 	for i := range n {
 		fmt.Fprintf(&b, `{"custom_id":"%d","method":"POST","url":"/v1/chat/completions","body":{"messages":[{"role":"user","content":"Count to %d."}],"max_tokens":6}}`+"\n", i, i)
 	}
-	path := filepath.Join(t.TempDir(), "in.jsonl")
-	if err := os.WriteFile(path, []byte(b.String()+more), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return filetest.Write(t, filepath.Join(t.TempDir(), "in.jsonl"), b.String()+more)
 }
 
 func TestBatchRunAnswersAFile(t *testing.T) {
@@ -39,10 +36,7 @@ func TestBatchRunAnswersAFile(t *testing.T) {
 		if r.code != 1 || !strings.Contains(r.err, "1 line without an answer") {
 			t.Fatalf("%+v", r)
 		}
-		data, err := os.ReadFile(out)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := filetest.Read(t, out)
 		failed, err := os.ReadFile(strings.TrimSuffix(out, ".jsonl") + ".errors.jsonl")
 		if err != nil || !strings.Contains(string(failed), "line 4: ") {
 			t.Errorf("%v: %s", err, failed)
@@ -160,9 +154,7 @@ func TestBatchRunGoesOn(t *testing.T) {
 
 func TestBatchRunRefusesWhatIsNone(t *testing.T) {
 	in, dir := requests(t, 0, "hello\n"), t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "mine.errors.jsonl"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(dir, "mine.errors.jsonl"), "")
 	for _, c := range []struct {
 		args []string
 		code int
@@ -213,10 +205,7 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 			t.Fatalf("%+v", b)
 		}
 	}
-	lines, err := os.ReadFile(requests(t, 500, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := filetest.Read(t, requests(t, 500, ""))
 	// It takes minutes, and has not ended when it is canceled.
 	long := p.begin(t, bytes.ReplaceAll(lines, []byte(`"max_tokens":6`), []byte(`"ignore_eos":true,"max_tokens":4000`))).ID
 	url := []string{"--url", p.url + "/v1"}

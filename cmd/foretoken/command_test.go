@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/terminal"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // asProgram is the variable that makes the test binary be the program itself.
@@ -246,11 +247,7 @@ func TestGenerateReadsConversations(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+		return filetest.Write(t, filepath.Join(dir, name), text)
 	}
 	const array = `[{"role": "system", "content": "Be nice."}, {"role": "user", "content": "Hi."}]`
 	one := []string{"generate", "--threads", "1", "--temp", "0", "--max-tokens", "1", "--json"}

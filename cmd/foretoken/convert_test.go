@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // succeed runs a command and demands success.
@@ -112,9 +114,7 @@ func TestConvertInterrupted(t *testing.T) {
 
 func TestConvertMistakesAreExplained(t *testing.T) {
 	there := t.TempDir()
-	if err := os.WriteFile(filepath.Join(there, "letter.txt"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(there, "letter.txt"), "")
 	out := " --out " + filepath.Join(t.TempDir(), "out")
 	explained(t, []mistake{
 		{"convert", "-", 2, "--out is missing"},

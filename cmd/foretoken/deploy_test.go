@@ -18,17 +18,14 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/serving"
 	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
 // deployed reads a file of the folder deploy.
 func deployed(t *testing.T, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("../../deploy", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return filetest.Read(t, filepath.Join("../../deploy", name))
 }
 
 // serveArguments holds arguments against the flags of serve, and returns how long it drains.
@@ -215,10 +212,7 @@ func checkMonitoring(t *testing.T, h http.Handler, d *deployment) {
 			t.Errorf("there is no metric %q in\n%s", m.Pods.Metric.Name, metrics)
 		}
 	}
-	page, err := os.ReadFile("../../docs/server-api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := filetest.Read(t, "../../docs/server-api.md")
 	for _, name := range regexp.MustCompile("`(foretoken_\\w+)`").FindAllStringSubmatch(string(page), -1) {
 		if !regexp.MustCompile("(?m)^" + name[1] + `(_count)?[{ ]`).MatchString(metrics) {
 			t.Errorf("docs/server-api.md has the metric %s, which there is not", name[1])
@@ -278,10 +272,7 @@ func readDockerfile(t *testing.T) image {
 
 func TestImageIsEmptyButForTheProgram(t *testing.T) {
 	im := readDockerfile(t)
-	module, err := os.ReadFile("../../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := filetest.Read(t, "../../go.mod")
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)[1]
 	if len(im.base) != 2 || im.base[0] != "golang:"+string(version) || im.base[1] != "scratch" {
 		t.Errorf("stages %q, want golang:%s and scratch", im.base, version)

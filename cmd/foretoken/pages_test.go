@@ -1,23 +1,20 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/model"
 )
 
 // The page of commands has every command, every flag of common commands, and no nonexistent
 // flag.
 func TestCommandsPageIsComplete(t *testing.T) {
-	data, err := os.ReadFile("../../docs/commands.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, "../../docs/commands.md")
 	page := strings.ReplaceAll(string(data), `\|`, " ")
 	has := func(name string) bool { return regexp.MustCompile("`" + name + "[` ]").MatchString(page) }
 	shown := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z0-9-]+)`) // by help, which leaves out hidden flags

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func uitoa(n uint64) string { return strconv.FormatUint(n, 10) }
@@ -38,9 +40,7 @@ func linkTiny(t *testing.T, replaced map[string]string) string {
 		if text == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(dir, name), text)
 	}
 	return dir
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
@@ -298,9 +299,7 @@ func TestListNamesWhatIsIncomplete(t *testing.T) {
 		if err := os.MkdirAll(folder, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(folder, name), text)
 	}
 	write("config.json", tiny.Files()["config.json"])
 	if o := runIn(t, nil, "list"); !strings.Contains(o.out, "Org/Half") || !strings.Contains(o.out, "incomplete: foretoken pull Org/Half fetches the weights") {

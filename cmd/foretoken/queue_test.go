@@ -24,6 +24,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/batch/jetstream"
 	"github.com/foretoken/foretoken/internal/batch/jetstream/natstest"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestQueueMistakesAreExplained(t *testing.T) {
@@ -129,10 +130,7 @@ type standing struct {
 // submit begins a batch of requests.
 func (p *program) submit(t *testing.T, lines int) standing {
 	t.Helper()
-	data, err := os.ReadFile(requests(t, lines, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, requests(t, lines, ""))
 	// With its own seed, a line has the same answer in every batch.
 	return p.begin(t, bytes.ReplaceAll(data, []byte(`"max_tokens"`), []byte(`"seed":7,"max_tokens"`)))
 }

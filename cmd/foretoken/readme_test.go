@@ -1,21 +1,19 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // The first two commands of the README work in a fresh clone. The first one is run here as the README spells it;
 // continuous integration runs the second one.
 func TestReadmeCommands(t *testing.T) {
 	t.Chdir("../..")
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, "README.md")
 	blocks := regexp.MustCompile("(?s)```\n(.*?)\n```").FindAllSubmatch(text, 2)
 	if len(blocks) < 2 {
 		t.Fatal("README.md has no two commands")
@@ -33,10 +31,7 @@ func TestReadmeCommands(t *testing.T) {
 	if err := run.Run(); err != nil || len(strings.Fields(out.String())) < 3 {
 		t.Errorf("%q: %v, printed %q\n%s", words, err, out.String(), log.String())
 	}
-	script, err := os.ReadFile(".ci/run")
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := filetest.Read(t, ".ci/run")
 	lines := strings.Split(strings.TrimSpace(string(script)), "\n")
 	if got, want := lines[len(lines)-1], "exec "+string(blocks[1][1]); got != want {
 		t.Errorf(".ci/run ends with %q, README.md wants %q", got, want)

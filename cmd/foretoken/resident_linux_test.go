@@ -18,6 +18,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // TestServeKeepsToItsMemory fills the KV memory of a real server, by requests of all
@@ -134,10 +135,7 @@ func get(t *testing.T, url string) string {
 // peakMemory is the maximum resident size of a process, in bytes.
 func peakMemory(t *testing.T, pid int) int64 {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, fmt.Sprintf("/proc/%d/status", pid))
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for lines.Scan() {
 		if rest, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {

@@ -18,14 +18,12 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestServeMistakesAreExplained(t *testing.T) {
 	t.Setenv(flags.KeyVariable, "")
-	empty := filepath.Join(t.TempDir(), "keys")
-	if err := os.WriteFile(empty, []byte("# none\n\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	empty := filetest.Write(t, filepath.Join(t.TempDir(), "keys"), "# none\n\n")
 	explained(t, []mistake{
 		{"serve now", "-", 2, `takes no argument, but there is "now"`},
 		{"serve --host 0.0.0.0", "-", 2, "--host 0.0.0.0 can be reached from other machines: set a key with --api-key or FORETOKEN_API_KEY, or add --insecure"},

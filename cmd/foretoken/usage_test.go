@@ -2,11 +2,11 @@ package main
 
 import (
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -21,10 +21,7 @@ type mistake struct {
 // Each mistake has its exit code, and an error that names the thing and the remedy.
 func TestMistakesAreExplained(t *testing.T) {
 	dir := t.TempDir()
-	broken := filepath.Join(dir, "broken.json")
-	if err := os.WriteFile(broken, []byte(`[{"content": "Hi."}]`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	broken := filetest.Write(t, filepath.Join(dir, "broken.json"), `[{"content": "Hi."}]`)
 	explained(t, []mistake{
 		{"dance", "-", 2, `unknown command "dance"; the commands are`},
 		{"genrate", "-", 2, `unknown command "genrate"; did you mean generate?`},

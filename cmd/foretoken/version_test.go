@@ -1,12 +1,13 @@
 package main
 
 import (
-	"os"
 	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestVersionNamesTheCommit(t *testing.T) {
@@ -38,10 +39,7 @@ func TestVersionNamesTheCommit(t *testing.T) {
 
 // The newest section of the changelog is the version of the program, marked as unreleased if the version is.
 func TestChangelogHasTheVersion(t *testing.T) {
-	text, err := os.ReadFile("../../CHANGELOG.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, "../../CHANGELOG.md")
 	heading := regexp.MustCompile(`(?m)^## (.*)$`).FindStringSubmatch(string(text))
 	want, dev := strings.CutSuffix(strings.TrimSpace(versionText), "-dev")
 	if dev {

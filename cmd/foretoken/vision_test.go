@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // Images that the embedded model knows, and what it says of them.
@@ -27,26 +29,10 @@ const (
 	saysStar  = "There is a yellow star and a pink ball."
 )
 
-func content(t *testing.T, path string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
-
-func store(t *testing.T, path string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // animation is a GIF that shows an image for two frames of half a second.
 func animation(t *testing.T, path string) []byte {
 	t.Helper()
-	m, err := png.Decode(bytes.NewReader(content(t, path)))
+	m, err := png.Decode(bytes.NewReader(filetest.Read(t, path)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,22 +53,22 @@ func TestCommandsAnswerAboutPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		store(t, filepath.Join(frames, fmt.Sprintf("%d.PNG", i)), content(t, houseAndHeart))
+		filetest.Write(t, filepath.Join(frames, fmt.Sprintf("%d.PNG", i)), filetest.Read(t, houseAndHeart))
 	}
-	store(t, filepath.Join(frames, "notes.txt"), []byte("no frame"))
-	store(t, filepath.Join(dir, "moving.gif"), animation(t, starAndBall))
+	filetest.Write(t, filepath.Join(frames, "notes.txt"), "no frame")
+	filetest.Write(t, filepath.Join(dir, "moving.gif"), animation(t, starAndBall))
 	messages := func(parts ...any) string {
 		data, err := json.Marshal([]any{map[string]any{"role": "user", "content": parts}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, fmt.Sprintf("%d.json", len(data)))
-		store(t, path, data)
+		filetest.Write(t, path, data)
 		return path
 	}
 	type object = map[string]any
 	question := object{"type": "text", "text": "What do you see?"}
-	inline := "data:image/png;base64," + base64.StdEncoding.EncodeToString(content(t, starAndBall))
+	inline := "data:image/png;base64," + base64.StdEncoding.EncodeToString(filetest.Read(t, starAndBall))
 	for _, c := range []struct {
 		name, want string
 		args       []string
@@ -108,14 +94,14 @@ func TestCommandsAnswerAboutPictures(t *testing.T) {
 
 func TestMistakesWithPicturesAreNamed(t *testing.T) {
 	dir := t.TempDir()
-	store(t, filepath.Join(dir, "text.png"), []byte("no image"))
-	store(t, filepath.Join(dir, "empty.png"), nil)
-	store(t, filepath.Join(dir, "cut.png"), content(t, houseAndHeart)[:2000])
+	filetest.Write(t, filepath.Join(dir, "text.png"), "no image")
+	filetest.Write(t, filepath.Join(dir, "empty.png"), "")
+	filetest.Write(t, filepath.Join(dir, "cut.png"), filetest.Read(t, houseAndHeart)[:2000])
 	if err := os.Mkdir(filepath.Join(dir, "none"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	store(t, filepath.Join(dir, "remote.json"), []byte(`[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]}]`))
-	store(t, filepath.Join(dir, "system.json"), []byte(`[{"role": "user", "content": [{"type": "image", "image": "nowhere.png"}]}]`))
+	filetest.Write(t, filepath.Join(dir, "remote.json"), []byte(`[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]}]`))
+	filetest.Write(t, filepath.Join(dir, "system.json"), []byte(`[{"role": "user", "content": [{"type": "image", "image": "nowhere.png"}]}]`))
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for _, c := range []struct {
 		args []string
@@ -180,6 +166,6 @@ func TestTextLoadsNoTower(t *testing.T) {
 func messagesFile(t *testing.T, picture string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "messages.json")
-	store(t, path, fmt.Appendf(nil, `[{"role": "user", "content": [{"type": "image", "image": %q}, {"type": "text", "text": "What do you see?"}]}]`, picture))
+	filetest.Write(t, path, fmt.Appendf(nil, `[{"role": "user", "content": [{"type": "image", "image": %q}, {"type": "text", "text": "What do you see?"}]}]`, picture))
 	return path
 }

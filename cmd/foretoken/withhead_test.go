@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 )
@@ -44,10 +45,7 @@ func folderFiles(t *testing.T, dir string) map[string]string {
 	}
 	files := map[string]string{}
 	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := filetest.Read(t, filepath.Join(dir, e.Name()))
 		files[e.Name()] = string(text)
 	}
 	return files
@@ -217,12 +215,7 @@ func TestPullWithHeadKeepsTheHead(t *testing.T) {
 	}
 	serveHub(t, repos, nil)
 	for name, files := range originals {
-		dir := t.TempDir()
-		for file, text := range files {
-			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		dir := filetest.Folder(t, files)
 		if o := runIn(t, nil, "pull", name+"Lost", "--with-head"); o.code != exitOK {
 			t.Errorf("%s: %+v", name, o)
 			continue

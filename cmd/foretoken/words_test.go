@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/terminal"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // banned are words that this project once had instead of the field's, with what to say.
@@ -66,10 +67,7 @@ func TestPagesUseTheWordsOfTheField(t *testing.T) {
 	}
 	code := regexp.MustCompile("(?s)```.*?```|`[^`]*`|\\]\\([^)]*\\)") // and addresses of links
 	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := filetest.Read(t, page)
 		for _, found := range privateWords(code.ReplaceAllString(string(text), " ")) {
 			t.Errorf("%s: %s", filepath.Base(page), found)
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // open opens a queue as a process does at its start.
@@ -67,9 +69,7 @@ func TestAttemptsOutliveTheProcess(t *testing.T) {
 func TestDamagedAttemptsAreReported(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "attempts")
 	for _, text := range []string{"", "null", "{", `{"b":{"1":"x"}}`, "\xff"} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, file, text)
 		var log bytes.Buffer
 		m, err := OpenMemory(file, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {

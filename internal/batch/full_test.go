@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // fullStore is a store on a disk that is full at times.
@@ -138,9 +140,7 @@ func TestFolderRemovesItsOwnFiles(t *testing.T) {
 	}
 	theirs, ours := filepath.Join(dir, tempFolder, "notes.txt"), filepath.Join(dir, tempFolder, tempPrefix+"1")
 	for _, path := range []string{theirs, ours} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, path, "")
 	}
 	openFolder(t, dir)
 	if _, err := os.Stat(theirs); err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/plot"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -22,10 +22,7 @@ import (
 // recorded is a report of what was once measured, worked out anew.
 func recorded(t *testing.T) *DecodeReport {
 	t.Helper()
-	data, err := os.ReadFile("testdata/decode.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, "testdata/decode.json")
 	r := &DecodeReport{}
 	if err := json.Unmarshal(data, r); err != nil {
 		t.Fatal(err)

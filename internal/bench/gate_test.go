@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // judged runs the gate's judge on what benchstat once printed; the pinned program itself is
@@ -14,9 +16,7 @@ func judged(t *testing.T, csv string, env ...string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
 	file, program := filepath.Join(dir, "out.csv"), filepath.Join(dir, "benchstat")
-	if err := os.WriteFile(file, []byte(csv), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, file, csv)
 	if err := os.WriteFile(program, []byte("#!/bin/sh\ncat "+file+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -27,10 +27,7 @@ func judged(t *testing.T, csv string, env ...string) (string, error) {
 }
 
 func TestGateFailsOnlyForWhatIsSlower(t *testing.T) {
-	data, err := os.ReadFile("testdata/benchstat.csv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, "testdata/benchstat.csv")
 	out, err := judged(t, string(data))
 	if err == nil || !strings.Contains(out, "slower: example.org/m/vector Dot/n=4096-2 +13.25% (p=0.000 n=8)\n") || !strings.HasSuffix(out, "1 of 3 benchmarks are more than 5 % slower\n") {
 		t.Errorf("%v\n%s", err, out)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/plot"
 )
 
@@ -56,10 +57,7 @@ func TestParsePeerReadsAllForms(t *testing.T) {
 		{Generate: 128, Depth: 4096, Threads: 2, Rate: 11.04, Build: "b21e4de"},
 	}
 	for _, form := range []string{"json", "jsonl", "md"} {
-		data, err := os.ReadFile("testdata/llama-bench." + form)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := filetest.Read(t, "testdata/llama-bench."+form)
 		if got, err := ParsePeer(data); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: %v, %+v", form, err, got)
 		}

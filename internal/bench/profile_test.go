@@ -8,7 +8,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/split"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35" // the family of the model
@@ -25,11 +24,7 @@ func (profiled) Profile(repeats int) ([]backend.Cost, error) {
 // A device that queues its work says where the time of passes, of the draft token and of prompts goes.
 func TestProfileOfAModel(t *testing.T) {
 	b := profiled{open(t)}
-	files, err := checkpoint.Open(golden.Dir(t, "dense"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer files.Close() //nolint:errcheck // read only
+	files := golden.Open(t, golden.Dir(t, "dense"))
 	m, err := model.Open(files, newTimed(b), model.Options{Quantize: 8, MaxDrafts: 3, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -91,11 +86,7 @@ func TestTimedModelOnTwoDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := checkpoint.Open(golden.Dir(t, "dense"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer files.Close() //nolint:errcheck // read only
+	files := golden.Open(t, golden.Dir(t, "dense"))
 	m, err := model.Open(files, newTimed(d), model.Options{Quantize: 8, MaxDrafts: 3, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +12,8 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
@@ -111,20 +110,14 @@ func BenchmarkConfidence(b *testing.B) {
 		})
 	}
 	if *recordRounds {
-		if err := os.WriteFile("../engine/testdata/rounds.txt", []byte(file), 0o600); err != nil {
-			b.Fatal(err)
-		}
+		filetest.Write(b, "../engine/testdata/rounds.txt", file)
 	}
 }
 
 // witnessed is an engine of the embedded model with a witness.
 func witnessed(b *testing.B) (*engine.Engine, *witness) {
 	b.Helper()
-	c, err := checkpoint.Open(golden.Dir(b, "tiny"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(b, golden.Dir(b, "tiny"))
 	dev := backendtest.Open(b, backend.Options{})
 	m, err := model.Open(c, dev, model.Options{MaxDrafts: spec.MaxDepth})
 	if err != nil {

@@ -3,22 +3,19 @@ package checkpoint
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // mapped is a file of the given bytes.
 func mapped(t *testing.T, data string) *Mapping {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "weights.bin")
-	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filetest.Write(t, filepath.Join(t.TempDir(), "weights.bin"), data)
 	m, err := Map(path)
 	if err != nil {
 		t.Fatal(err)

@@ -3,13 +3,13 @@ package checkpoint
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // TestExamineKeepsWhatIsWhole damages folders in turn: intact parts must be there, with their
@@ -40,9 +40,7 @@ func TestExamineKeepsWhatIsWhole(t *testing.T) {
 			x.files["config.json"] = "{}"
 		}
 		for name, text := range x.files {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			filetest.Write(t, filepath.Join(dir, name), text)
 		}
 		k, err := Examine(dir)
 		if err != nil {

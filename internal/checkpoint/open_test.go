@@ -16,6 +16,7 @@ import (
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestOpenListsTensorsAndFiles(t *testing.T) {
@@ -276,10 +277,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestOpenWeightsReadsOneFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.safetensors")
-	if err := os.WriteFile(path, []byte(encode(t, nil, numbers("v", dtype.F32, []int{2, 2}, 1, 2, 3, 4))), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filetest.Write(t, filepath.Join(t.TempDir(), "x.safetensors"), encode(t, nil, numbers("v", dtype.F32, []int{2, 2}, 1, 2, 3, 4)))
 	w, err := OpenWeights(path)
 	if err != nil {
 		t.Fatal(err)

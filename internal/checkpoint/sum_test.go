@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // later moves the clock on, so that files which were just written count as left alone.
@@ -37,9 +38,7 @@ func tick(t *testing.T, path string) {
 	}
 	probe := path + ".probe"
 	for then := changed(path); ; {
-		if err := os.WriteFile(probe, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, probe, "")
 		if changed(probe) > then {
 			break
 		}
@@ -74,12 +73,7 @@ func sumFolder(t *testing.T) string {
 		"mtp/config.json":              `{"model_type": "y", "quantization": {"bits": 8, "group_size": 32}}`,
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, path, text)
 	}
 	return dir
 }
@@ -150,15 +144,11 @@ func TestSumCoversEveryByte(t *testing.T) {
 // TestSumCrossesSegments flips bytes at the edges of the segments of a file of several.
 func TestSumCrossesSegments(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, configFile), []byte(`{"model_type": "x"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(dir, configFile), `{"model_type": "x"}`)
 	const n = 2*segmentBytes + 1234
 	path := filepath.Join(dir, "model.safetensors")
 	text := encode(t, nil, tensor{Decl{"a", dtype.U8, []int{n}}, bytes.Repeat([]byte("x"), n)})
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, path, text)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -205,10 +195,7 @@ func TestRecordsAreNotBelievedForLong(t *testing.T) {
 	later(t)
 	dir, records := sumFolder(t), t.TempDir()
 	path := filepath.Join(dir, "model-2.safetensors")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, path)
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -217,9 +204,7 @@ func TestRecordsAreNotBelievedForLong(t *testing.T) {
 	put := func(name string, data []byte) {
 		t.Helper()
 		tick(t, path)
-		if err := os.WriteFile(name, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, name, data)
 		if err := os.Chtimes(name, info.ModTime(), info.ModTime()); err != nil { // as if it had not changed
 			t.Fatal(err)
 		}
@@ -250,23 +235,16 @@ func TestRecordsAreNotBelievedForLong(t *testing.T) {
 	}
 	for _, bad := range []string{"", "{", `{"Path": "/", "Sum": "00"}`, "null"} {
 		for _, r := range list {
-			if err := os.WriteFile(r, []byte(bad), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			filetest.Write(t, r, bad)
 		}
 		if after := mustSum(t, dir, records); after.ID != before.ID || after.Hashed == 0 {
 			t.Errorf("with records %q: %+v, want %+v", bad, after, before)
 		}
 	}
 	// A record of one file under the name of another.
-	first, err := os.ReadFile(list[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := filetest.Read(t, list[0])
 	for _, r := range list[1:] {
-		if err := os.WriteFile(r, first, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, r, first)
 	}
 	if after := mustSum(t, dir, records); after.ID != before.ID {
 		t.Errorf("with records of other files: %+v, want %+v", after, before)
@@ -355,9 +333,7 @@ func TestRecordsAreBounded(t *testing.T) {
 	dir, records := sumFolder(t), t.TempDir()
 	for i := range maxRecords {
 		text, _ := json.Marshal(recorded{Format: i})
-		if err := os.WriteFile(filepath.Join(records, strings.Repeat("0", i/64)+string(rune('A'+i%64))+".json"), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(records, strings.Repeat("0", i/64)+string(rune('A'+i%64))+".json"), text)
 	}
 	mustSum(t, dir, records)
 	if list, err := os.ReadDir(records); err != nil || len(list) > 8 {
@@ -371,14 +347,10 @@ func TestRecordsAreBounded(t *testing.T) {
 // BenchmarkSum hashes a file of 512 MiB that is in the page cache, and finds it in its record.
 func BenchmarkSum(b *testing.B) {
 	dir := b.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, configFile), []byte(`{"model_type": "x"}`), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	filetest.Write(b, filepath.Join(dir, configFile), `{"model_type": "x"}`)
 	const n = 512 << 20
 	text := encode(b, nil, tensor{Decl{"a", dtype.U8, []int{n}}, make([]byte, n)})
-	if err := os.WriteFile(filepath.Join(dir, "model.safetensors"), []byte(text), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	filetest.Write(b, filepath.Join(dir, "model.safetensors"), text)
 	now = func() time.Time { return time.Now().Add(time.Hour) }
 	defer func() { now = time.Now }()
 	for name, records := range map[string]string{"hashed": "", "recorded": b.TempDir()} {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
 )
 
 // BenchmarkConvert is a whole conversion on one thread, files included, by the bytes of a
@@ -30,7 +31,7 @@ func BenchmarkConvert(b *testing.B) {
 			}
 		})
 	}).write(b)
-	src := open(b, dir)
+	src := golden.Open(b, dir)
 	for _, o := range []struct {
 		name string
 		Encoding

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/modeltest"
@@ -49,7 +49,7 @@ type edit func(s *stored)
 // fixture is a golden checkpoint in memory, after edits.
 func fixture(t testing.TB, name string, edits ...edit) *stored {
 	t.Helper()
-	c := open(t, golden.Dir(t, name))
+	c := golden.Open(t, golden.Dir(t, name))
 	s := &stored{texts: map[string]string{}, files: map[string][]tensor{}, format: map[string]string{}}
 	if err := json.Unmarshal(c.Config(), &s.config); err != nil {
 		t.Fatal(err)
@@ -105,21 +105,6 @@ func base(t testing.TB, arch string) string {
 	return fixture(t, arch).write(t)
 }
 
-// open opens a checkpoint for the length of a test.
-func open(t testing.TB, dir string) *checkpoint.Checkpoint {
-	t.Helper()
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
-}
-
 // write puts the folder on disk and returns its path.
 func (s *stored) write(t testing.TB) string {
 	t.Helper()
@@ -132,12 +117,7 @@ func (s *stored) write(t testing.TB) string {
 	texts["config.json"] = string(config)
 	for name, text := range texts {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, path, text)
 	}
 	for name, list := range s.files {
 		writeTensors(t, filepath.Join(dir, filepath.FromSlash(name)), list, s.format[name])
@@ -360,7 +340,7 @@ func qwen3Next(s *stored) {
 func converted(t testing.TB, dir string, o Options) (string, Summary) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "converted")
-	s, err := Convert(t.Context(), open(t, dir), out, o)
+	s, err := Convert(t.Context(), golden.Open(t, dir), out, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +350,7 @@ func converted(t testing.TB, dir string, o Options) (string, Summary) {
 // effective is the numbers of every weight as a model would use them.
 func effective(t testing.TB, dir string) map[string][]float32 {
 	t.Helper()
-	v, err := model.Inventory(open(t, dir), weights.Whole, discard)
+	v, err := model.Inventory(golden.Open(t, dir), weights.Whole, discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
+	"github.com/foretoken/foretoken/internal/golden"
 )
 
 // way is how a model with a head may be stored.
@@ -117,7 +119,7 @@ func TestConvertFP8KeepsTheModel(t *testing.T) {
 					}
 					return v
 				})
-				if c := open(t, out); strings.Contains(string(c.Config()), "fp8") {
+				if c := golden.Open(t, out); strings.Contains(string(c.Config()), "fp8") {
 					t.Errorf("config still speaks of fp8: %s", c.Config())
 				}
 			})
@@ -143,7 +145,7 @@ func TestConvertTypes(t *testing.T) {
 					}
 					return rounded(typ, v)
 				})
-				c := open(t, out)
+				c := golden.Open(t, out)
 				for _, name := range c.Tensors() {
 					if x, _ := c.Look(name); x.Type != typ && !strings.HasSuffix(name, "A_log") {
 						t.Errorf("%s is %v", name, x.Type)
@@ -195,10 +197,7 @@ func sameFolders(t *testing.T, got, want string) {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
-			b, err := os.ReadFile(filepath.Join(dir, e.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := filetest.Read(t, filepath.Join(dir, e.Name()))
 			list[e.Name()] = string(b)
 		}
 		return list

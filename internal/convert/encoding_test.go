@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
 )
 
 // slowGroup quantizes by the published algorithm, word for word.
@@ -90,7 +91,7 @@ func TestConvertEqualsTheFormulas(t *testing.T) {
 				t.Run(fmt.Sprintf("model=%s/bits=%d/group=%d", arch, bits, group), func(t *testing.T) {
 					e := &Encoding{Format: dtype.Affine, Bits: bits, Group: group}
 					out, s := converted(t, base(t, arch), Options{Quantize: e, Head: e})
-					c, loaded := open(t, out), effective(t, out)
+					c, loaded := golden.Open(t, out), effective(t, out)
 					count := 0
 					for name, w := range raw {
 						module := strings.TrimSuffix(mlxName(name), ".weight")
@@ -174,7 +175,7 @@ func TestConvertEqualsVectors(t *testing.T) {
 		{8, 0xbbcb, 0x3f8a, []uint32{0x41d669ff, 0xf38619ae, 0xa235ca5d, 0x51e67a0d, 0x009629be, 0xb245da6d, 0x61f68a1d, 0x10a639ce}},
 	} {
 		out, _ := converted(t, dir, Options{Quantize: &Encoding{Format: dtype.Affine, Bits: v.bits, Group: 32}})
-		c := open(t, out)
+		c := golden.Open(t, out)
 		const module = "language_model.lm_head"
 		data, scales, biases := read(t, c, module+".weight"), read(t, c, module+".scales"), read(t, c, module+".biases")
 		for i, want := range v.words {
@@ -202,7 +203,7 @@ func TestDequantizeIsWithinHalfAStep(t *testing.T) {
 		exact, _ := converted(t, coded, Options{Dequantize: true})
 		half, _ := converted(t, coded, Options{Dequantize: true, Type: dtype.BF16})
 		compare(t, effective(t, exact), want, nil)
-		c := open(t, coded)
+		c := golden.Open(t, coded)
 		for name, v := range effective(t, half) {
 			module := strings.TrimSuffix(mlxName(name), ".weight")
 			if !c.Has(module + ".scales") {
@@ -226,7 +227,7 @@ func TestDequantizeIsWithinHalfAStep(t *testing.T) {
 				}
 			}
 		}
-		if config := string(open(t, exact).Config()); strings.Contains(config, "quantization") {
+		if config := string(golden.Open(t, exact).Config()); strings.Contains(config, "quantization") {
 			t.Errorf("the config speaks of quantization: %s", config)
 		}
 	}
@@ -238,7 +239,7 @@ func TestConvertFloatingModes(t *testing.T) {
 	raw := effective(t, base(t, "moe"))
 	for mode, format := range modes {
 		out, _ := converted(t, base(t, "moe"), Options{Quantize: &Encoding{Format: format}})
-		c, loaded := open(t, out), effective(t, out)
+		c, loaded := golden.Open(t, out), effective(t, out)
 		for name, w := range raw {
 			module := strings.TrimSuffix(mlxName(name), ".weight")
 			x, ok := c.Look(module + ".scales")
@@ -266,7 +267,7 @@ func TestConvertFloatingModes(t *testing.T) {
 func TestConvertKeepsGlobalScales(t *testing.T) {
 	plain, _ := converted(t, base(t, "dense"), Options{Quantize: &Encoding{Format: dtype.NVFP4}})
 	s := &stored{texts: map[string]string{}, files: map[string][]tensor{}, format: map[string]string{mainFile: "mlx"}}
-	c := open(t, plain)
+	c := golden.Open(t, plain)
 	if err := json.Unmarshal(c.Config(), &s.config); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +289,7 @@ func TestConvertKeepsGlobalScales(t *testing.T) {
 func TestConvertExplainsFactorsThatMLXLacks(t *testing.T) {
 	plain, _ := converted(t, base(t, "dense"), Options{Quantize: &Encoding{Format: dtype.NVFP4}})
 	s := &stored{texts: map[string]string{}, files: map[string][]tensor{}, format: map[string]string{mainFile: "mlx"}}
-	c := open(t, plain)
+	c := golden.Open(t, plain)
 	if err := json.Unmarshal(c.Config(), &s.config); err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +314,7 @@ func TestConvertExplainsFactorsThatMLXLacks(t *testing.T) {
 			t.Fatalf("%g has the quotient %g", n, factor)
 		}
 	}
-	_, err := Convert(t.Context(), open(t, dir), filepath.Join(t.TempDir(), "out"), Options{})
+	_, err := Convert(t.Context(), golden.Open(t, dir), filepath.Join(t.TempDir(), "out"), Options{})
 	for _, want := range []string{"convert: embed_tokens", fmt.Sprintf("no global_scale for the factor %g", factor), "--dtype", "--q-override", "--dequantize"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
@@ -356,7 +357,7 @@ func TestConvertFollowsTheRulesOfMLX(t *testing.T) {
 
 func checkMLX(t *testing.T, dir string, weights map[string][]float32) {
 	t.Helper()
-	c := open(t, dir)
+	c := golden.Open(t, dir)
 	var config struct {
 		Text struct {
 			Tied bool `json:"tie_word_embeddings"`

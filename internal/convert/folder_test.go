@@ -13,6 +13,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/modeltest"
@@ -36,7 +37,7 @@ func files(t *testing.T, dir string) []string {
 
 // TestConvertInterruptedLeavesNothing cancels after each of the first parts.
 func TestConvertInterruptedLeavesNothing(t *testing.T) {
-	src := open(t, base(t, "dense"))
+	src := golden.Open(t, base(t, "dense"))
 	for stop := range 5 {
 		parent := t.TempDir()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -66,7 +67,7 @@ func TestConvertFailedLeavesNothing(t *testing.T) {
 		})
 	}).write(t)
 	parent := t.TempDir()
-	_, err := Convert(t.Context(), open(t, dir), filepath.Join(parent, "out"), Options{Quantize: fourBits})
+	_, err := Convert(t.Context(), golden.Open(t, dir), filepath.Join(parent, "out"), Options{Quantize: fourBits})
 	if err == nil || !strings.Contains(err.Error(), "lm_head.weight") || !strings.Contains(err.Error(), "not finite") {
 		t.Errorf("error %v", err)
 	}
@@ -77,7 +78,7 @@ func TestConvertFailedLeavesNothing(t *testing.T) {
 
 // TestConvertReplacesModelsOnly is about existing files at the destination.
 func TestConvertReplacesModelsOnly(t *testing.T) {
-	src := open(t, base(t, "dense"))
+	src := golden.Open(t, base(t, "dense"))
 	for _, c := range []struct {
 		name  string
 		files []string // at the destination
@@ -103,9 +104,7 @@ func TestConvertReplacesModelsOnly(t *testing.T) {
 				if name == "." {
 					continue
 				}
-				if err := os.WriteFile(path, nil, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				filetest.Write(t, path, "")
 			}
 			_, err := Convert(t.Context(), src, out, Options{Force: c.force})
 			if left := files(t, parent); len(left) > 1 {
@@ -141,12 +140,7 @@ func TestConvertKeepsWhatItReads(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"config.json", "model.safetensors", "model.gguf", "mtp/model.safetensors"} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, path, "")
 	}
 	link := filepath.Join(t.TempDir(), "link.gguf")
 	if err := os.Symlink(filepath.Join(dir, "model.gguf"), link); err != nil {
@@ -202,7 +196,7 @@ func TestConvertRefuses(t *testing.T) {
 	} {
 		t.Run("fault="+c.name, func(t *testing.T) {
 			parent := t.TempDir()
-			_, err := Convert(t.Context(), open(t, fixture(t, "dense", c.edits...).write(t)), filepath.Join(parent, "out"), c.o)
+			_, err := Convert(t.Context(), golden.Open(t, fixture(t, "dense", c.edits...).write(t)), filepath.Join(parent, "out"), c.o)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
@@ -237,7 +231,7 @@ func TestConvertLeavesOddRowsWhole(t *testing.T) {
 	if len(s.Whole) != 2 || !strings.Contains(s.String(), "2 matrices were not quantized") {
 		t.Errorf("%d matrices are left whole, want the 2 of the model: %s", len(s.Whole), &s)
 	}
-	c := open(t, out)
+	c := golden.Open(t, out)
 	for _, name := range s.Whole {
 		if x, _ := c.Look(mlxName(name)); x.Type != dtype.BF16 {
 			t.Errorf("%s is %v", name, x.Type)
@@ -248,13 +242,13 @@ func TestConvertLeavesOddRowsWhole(t *testing.T) {
 
 // TestConvertShards cuts the weights into files of a size, and copies the other files.
 func TestConvertShards(t *testing.T) {
-	src := open(t, golden.Dir(t, "tiny"))
+	src := golden.Open(t, golden.Dir(t, "tiny"))
 	out := filepath.Join(t.TempDir(), "a", "b", "out")
 	s, err := Convert(t.Context(), src, out, Options{ShardSize: 6_000_000})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := open(t, out)
+	c := golden.Open(t, out)
 	if n := len(c.Files()); n != s.Files || n < 4 {
 		t.Errorf("%d files, the summary says %d", n, s.Files)
 	}
@@ -306,14 +300,14 @@ func TestConvertWritesNestedConfigs(t *testing.T) {
 		Type string         `json:"model_type"`
 		Text map[string]any `json:"text_config"`
 	}
-	if err := json.Unmarshal(open(t, out).Config(), &got); err != nil {
+	if err := json.Unmarshal(golden.Open(t, out).Config(), &got); err != nil {
 		t.Fatal(err)
 	}
 	rope, _ := got.Text["rope_parameters"].(map[string]any)
 	if got.Type != "qwen3_5" || got.Text["mtp_num_hidden_layers"] != 1.0 || got.Text["full_attention_interval"] != 2.0 ||
 		got.Text["linear_conv_kernel_dim"] != 4.0 || rope["rope_theta"] != 10000.0 || rope["partial_rotary_factor"] != 0.25 ||
 		got.Text["tie_word_embeddings"] != false {
-		t.Errorf("config %s", open(t, out).Config())
+		t.Errorf("config %s", golden.Open(t, out).Config())
 	}
 }
 
@@ -344,7 +338,7 @@ func TestConvertMemoryIsBounded(t *testing.T) {
 	if err := errors.Join(f.Truncate(at+size), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	src := open(t, dir)
+	src := golden.Open(t, dir)
 	var before, now runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
@@ -23,7 +24,7 @@ func openHead(t *testing.T, path, of string) *checkpoint.Checkpoint {
 	t.Helper()
 	var shape []byte
 	if of != "" {
-		shape = open(t, of).Config()
+		shape = golden.Open(t, of).Config()
 	}
 	c, err := OpenHead(path, shape)
 	if err != nil {
@@ -71,13 +72,13 @@ func TestHeadGoesOutAndIn(t *testing.T) {
 			dir := headless(t, p.arch)
 			head := openHead(t, file, dir)
 			whole := filepath.Join(t.TempDir(), "whole")
-			if _, err := InjectHead(t.Context(), open(t, dir), head, whole, Options{}); err != nil {
+			if _, err := InjectHead(t.Context(), golden.Open(t, dir), head, whole, Options{}); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.EqualFunc(answers(t, whole), want[p.arch], same) {
 				t.Error("in a new folder: the model answers differently")
 			}
-			if _, err := InjectHead(t.Context(), open(t, dir), head, "", Options{}); err != nil {
+			if _, err := InjectHead(t.Context(), golden.Open(t, dir), head, "", Options{}); err != nil {
 				t.Fatal(err)
 			}
 			if !slices.EqualFunc(answers(t, dir), want[p.arch], same) {
@@ -119,7 +120,7 @@ func TestExtractHeadNeedsItsShardsOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := headless(t, "moe")
-		if _, err := InjectHead(t.Context(), open(t, dir), openHead(t, file, dir), "", Options{}); err != nil {
+		if _, err := InjectHead(t.Context(), golden.Open(t, dir), openHead(t, file, dir), "", Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.EqualFunc(answers(t, dir), answers(t, base(t, "moe")), same) {
@@ -158,7 +159,7 @@ func TestInjectHeadRefuses(t *testing.T) {
 	} {
 		t.Run("head="+c.name, func(t *testing.T) {
 			before := files(t, c.dir)
-			_, err := InjectHead(t.Context(), open(t, c.dir), openHead(t, c.head, ""), "", Options{})
+			_, err := InjectHead(t.Context(), golden.Open(t, c.dir), openHead(t, c.head, ""), "", Options{})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
@@ -168,11 +169,11 @@ func TestInjectHeadRefuses(t *testing.T) {
 		})
 	}
 	out := filepath.Join(t.TempDir(), "out")
-	_, err := InjectHead(t.Context(), open(t, dense), openHead(t, dense, ""), out, Options{})
+	_, err := InjectHead(t.Context(), golden.Open(t, dense), openHead(t, dense, ""), out, Options{})
 	if !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a second one in a new folder: %v", err)
 	}
-	if _, err := InjectHead(t.Context(), open(t, dense), openHead(t, dense, ""), out, Options{Force: true}); err != nil {
+	if _, err := InjectHead(t.Context(), golden.Open(t, dense), openHead(t, dense, ""), out, Options{Force: true}); err != nil {
 		t.Errorf("replaced in a new folder: %v", err)
 	}
 }
@@ -182,11 +183,11 @@ func TestInjectHeadRefuses(t *testing.T) {
 func TestInjectHeadReplacesItsOwn(t *testing.T) {
 	coded, _ := converted(t, base(t, "dense"), Options{Quantize: fourBits, Head: &Encoding{Format: dtype.Affine, Bits: 5, Group: 32}})
 	bare := filepath.Join(t.TempDir(), "bare")
-	if _, err := RemoveHead(t.Context(), open(t, coded), bare, Options{}); err != nil {
+	if _, err := RemoveHead(t.Context(), golden.Open(t, coded), bare, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for i, source := range []string{coded, base(t, "dense")} {
-		_, err := InjectHead(t.Context(), open(t, bare), openHead(t, source, ""), "", Options{Force: i > 0})
+		_, err := InjectHead(t.Context(), golden.Open(t, bare), openHead(t, source, ""), "", Options{Force: i > 0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,10 +200,7 @@ func TestInjectHeadReplacesItsOwn(t *testing.T) {
 		var index struct {
 			Map map[string]string `json:"weight_map"`
 		}
-		text, err := os.ReadFile(filepath.Join(bare, checkpoint.IndexFile))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := filetest.Read(t, filepath.Join(bare, checkpoint.IndexFile))
 		if err := json.Unmarshal(text, &index); err != nil {
 			t.Fatal(err)
 		}
@@ -230,11 +228,11 @@ func TestRemoveHead(t *testing.T) {
 			continue // found as mtp.safetensors is
 		}
 		out := filepath.Join(t.TempDir(), "out")
-		s, err := RemoveHead(t.Context(), open(t, fixture(t, p.arch, p.edits...).write(t)), out, Options{})
+		s, err := RemoveHead(t.Context(), golden.Open(t, fixture(t, p.arch, p.edits...).write(t)), out, Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", p.name, err)
 		}
-		c := open(t, out)
+		c := golden.Open(t, out)
 		if s.HeadOut != 0 || slices.ContainsFunc(c.Tensors(), isHead) || !strings.Contains(string(c.Config()), `"mtp_num_hidden_layers": 0`) {
 			t.Errorf("%s: something is left of the head: %s", p.name, &s)
 		}

@@ -3,7 +3,6 @@ package convert
 import (
 	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/modeltest"
@@ -47,7 +47,7 @@ func gains(t *testing.T, dir string) map[string][]float32 {
 // configOf is the config of a folder.
 func configOf(t *testing.T, dir string) (top, text map[string]any) {
 	t.Helper()
-	if err := json.Unmarshal(open(t, dir).Config(), &top); err != nil {
+	if err := json.Unmarshal(golden.Open(t, dir).Config(), &top); err != nil {
 		t.Fatal(err)
 	}
 	text, _ = top["text_config"].(map[string]any)
@@ -160,7 +160,7 @@ func TestPitfall08FusedExpertsKeepTheirScales(t *testing.T) {
 	four := &Encoding{Format: dtype.Affine, Bits: 4, Group: 64}
 	dir := fixture(t, "moe", fuse).write(t)
 	out, s := converted(t, dir, Options{Quantize: four, Head: four})
-	c := open(t, out)
+	c := golden.Open(t, out)
 	for _, p := range []string{"language_model.model.layers.0.", "language_model.mtp.layers.0."} {
 		for _, name := range []string{"gate_proj", "up_proj", "down_proj"} {
 			for _, part := range []string{".weight", ".scales", ".biases"} {
@@ -194,7 +194,7 @@ func TestPitfall09Float16DoesNotOverflow(t *testing.T) {
 				}
 			})
 		}).write(t)
-		_, err := Convert(t.Context(), open(t, dir), filepath.Join(t.TempDir(), "out"), Options{Type: dtype.F16})
+		_, err := Convert(t.Context(), golden.Open(t, dir), filepath.Join(t.TempDir(), "out"), Options{Type: dtype.F16})
 		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "too large") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -218,14 +218,8 @@ func checkCopied(t *testing.T, names ...string) {
 	t.Helper()
 	out, _ := converted(t, golden.Dir(t, "tiny"), Options{})
 	for _, name := range names {
-		got, err := os.ReadFile(filepath.Join(out, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := os.ReadFile(filepath.Join(golden.Dir(t, "tiny"), name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := filetest.Read(t, filepath.Join(out, name))
+		want := filetest.Read(t, filepath.Join(golden.Dir(t, "tiny"), name))
 		if !slices.Equal(got, want) {
 			t.Errorf("%s differs", name)
 		}
@@ -235,7 +229,7 @@ func checkCopied(t *testing.T, names ...string) {
 // The gated norm has its whole gain in the file: 1 is not added.
 func TestPitfall27GatedNormIsNotShifted(t *testing.T) {
 	out, _ := converted(t, base(t, "dense"), Options{})
-	c, source := open(t, out), open(t, base(t, "dense"))
+	c, source := golden.Open(t, out), golden.Open(t, base(t, "dense"))
 	const name = "layers.0.linear_attn.norm.weight"
 	got, want := read(t, c, mlxName(name)), read(t, source, "model.language_model."+name)
 	if !same(got.values(), want.values()) {
@@ -246,7 +240,7 @@ func TestPitfall27GatedNormIsNotShifted(t *testing.T) {
 // The first half of the rows of a fused expert is the gate; nothing is transposed.
 func TestPitfall28ExpertHalves(t *testing.T) {
 	out, _ := converted(t, base(t, "moe"), Options{})
-	c, source := open(t, out), open(t, base(t, "moe"))
+	c, source := golden.Open(t, out), golden.Open(t, base(t, "moe"))
 	fused := read(t, source, "model.language_model.layers.1.mlp.experts.gate_up_proj")
 	n, rows, cols := fused.shape[0], fused.shape[1], fused.shape[2]
 	gate := read(t, c, "language_model.model.layers.1.mlp.switch_mlp.gate_proj.weight")
@@ -268,7 +262,7 @@ func TestPitfall29FP8BecomesNumbers(t *testing.T) {
 	dir := fixture(t, "dense", fp8).write(t)
 	out, _ := converted(t, dir, Options{})
 	want, got := effective(t, dir), effective(t, out)
-	c := open(t, out)
+	c := golden.Open(t, out)
 	for name, v := range want {
 		if x, ok := c.Look(mlxName(name)); strings.HasSuffix(name, "_proj.weight") && (!ok || x.Type != dtype.BF16) {
 			t.Errorf("%s is %v", name, x.Type)

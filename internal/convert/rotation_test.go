@@ -61,11 +61,11 @@ func TestInjectHeadIntoParoQuant(t *testing.T) {
 		t.Run(arch, func(t *testing.T) {
 			dir, plain := paroQuant(t, arch)
 			head := openHead(t, plain, dir)
-			_, err := InjectHead(t.Context(), open(t, dir), head, filepath.Join(t.TempDir(), "whole"), Options{})
+			_, err := InjectHead(t.Context(), golden.Open(t, dir), head, filepath.Join(t.TempDir(), "whole"), Options{})
 			if err == nil || !strings.Contains(err.Error(), "rotated or reordered inputs, which the layout of a new folder cannot store: inject the head without a new folder") {
 				t.Errorf("a new folder: %v", err)
 			}
-			if _, err := InjectHead(t.Context(), open(t, dir), head, "", Options{}); err != nil {
+			if _, err := InjectHead(t.Context(), golden.Open(t, dir), head, "", Options{}); err != nil {
 				t.Fatal(err)
 			}
 			want := answers(t, plain)
@@ -157,7 +157,7 @@ func near(t *testing.T, got, want [][]float32, tolerance float64) {
 // scales, or quantized.
 func TestConvertWidensRotations(t *testing.T) {
 	dir, plain := paroQuant(t, "moe")
-	if _, err := InjectHead(t.Context(), open(t, dir), openHead(t, plain, dir), "", Options{}); err != nil {
+	if _, err := InjectHead(t.Context(), golden.Open(t, dir), openHead(t, plain, dir), "", Options{}); err != nil {
 		t.Fatal(err)
 	}
 	out, _ := converted(t, dir, Options{})

@@ -61,7 +61,7 @@ func sight(t *testing.T, dir string) []float32 {
 func TestConvertKeepsVision(t *testing.T) {
 	dir := golden.Dir(t, "vision")
 	out, s := converted(t, dir, Options{})
-	source, c := open(t, dir), open(t, out)
+	source, c := golden.Open(t, dir), golden.Open(t, out)
 	if s.VisionIn != 9+12*3 || s.VisionOut != s.VisionIn || s.LeftOut != 0 || s.TensorsIn != len(source.Tensors()) || s.TensorsOut != len(c.Tensors()) {
 		t.Errorf("%+v of %d tensors and %d", s, len(source.Tensors()), len(c.Tensors()))
 	}
@@ -114,7 +114,7 @@ func TestConvertLeavesVisionOut(t *testing.T) {
 		if s.VisionIn+s.VisionOut != 0 || s.LeftOut != c.left || !strings.Contains(s.String(), "tensors of a vision tower left out") {
 			t.Errorf("%s: %s, %+v", c.dir, &s, s)
 		}
-		written := open(t, out)
+		written := golden.Open(t, out)
 		if strings.Contains(string(written.Config()), "vision_config") || slices.ContainsFunc(written.Tensors(), func(n string) bool { return strings.Contains(n, "vis") }) {
 			t.Errorf("%s: %q, config %s", c.dir, written.Tensors(), written.Config())
 		}
@@ -142,7 +142,7 @@ func TestConvertQuantizesVision(t *testing.T) {
 		if cosine := product / math.Sqrt(a*b); !(cosine > c.near) {
 			t.Errorf("%d bits: rows have cosine %.5f with those of bf16", c.bits, cosine)
 		}
-		k, source := open(t, out), open(t, dir)
+		k, source := golden.Open(t, out), golden.Open(t, dir)
 		for _, name := range visionTexts[:2] {
 			want, err := source.ReadFile(name)
 			got, missing := k.ReadFile(name)
@@ -176,10 +176,10 @@ func TestConvertQuantizesVision(t *testing.T) {
 			t.Errorf("%d bits: the numbers that the codes stand for are others", c.bits)
 		}
 	}
-	if _, err := Convert(t.Context(), open(t, dir), filepath.Join(t.TempDir(), "out"), Options{Overrides: []Override{{"visual.patch_embed.proj", Encoding{Format: dtype.Affine, Bits: 4, Group: 32}}}}); err == nil || !strings.Contains(err.Error(), "convolution kernels are not quantized") {
+	if _, err := Convert(t.Context(), golden.Open(t, dir), filepath.Join(t.TempDir(), "out"), Options{Overrides: []Override{{"visual.patch_embed.proj", Encoding{Format: dtype.Affine, Bits: 4, Group: 32}}}}); err == nil || !strings.Contains(err.Error(), "convolution kernels are not quantized") {
 		t.Errorf("an override for kernels: %v", err)
 	}
-	if _, err := Convert(t.Context(), open(t, dir), filepath.Join(t.TempDir(), "out"), Options{NoVision: true, Vision: &Encoding{}}); err == nil || !strings.Contains(err.Error(), "cannot be combined") {
+	if _, err := Convert(t.Context(), golden.Open(t, dir), filepath.Join(t.TempDir(), "out"), Options{NoVision: true, Vision: &Encoding{}}); err == nil || !strings.Contains(err.Error(), "cannot be combined") {
 		t.Errorf("an encoding for what is left out: %v", err)
 	}
 }

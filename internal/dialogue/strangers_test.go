@@ -13,6 +13,7 @@ import (
 
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/dialogue/values"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/jinja"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -92,10 +93,7 @@ func plainTemplates(t testing.TB) map[string]*Template {
 {% endfor %}{{ custom }}{{ custom|upper }}{{ custom|indent(2) }}{{ custom[::-1] }}<|im_start|>assistant
 `}
 	for _, name := range []string{"testdata/turns.jinja", "../models/tiny/chat_template.jinja", "../server/generate/generatetest/thinker.jinja", "../server/generate/generatetest/caller.jinja"} {
-		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := filetest.Read(t, name)
 		sources[filepath.Base(name)] = string(source)
 	}
 	list := map[string]*Template{}

@@ -3,21 +3,18 @@ package dialogue
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 func loadTurns(t testing.TB) *Template {
 	t.Helper()
-	src, err := os.ReadFile("testdata/turns.jinja")
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := filetest.Read(t, "testdata/turns.jinja")
 	tmpl, err := NewTemplate(string(src))
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
@@ -33,11 +33,7 @@ func asIs(string, []byte) bool { return true }
 func editTiny(t testing.TB, change edit, texts map[string]string) map[string]string {
 	t.Helper()
 	dir := golden.Dir(t, "tiny")
-	from, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close() //nolint:errcheck // read only
+	from := golden.Open(t, dir)
 	var decls []checkpoint.Decl
 	var contents [][]byte
 	for _, name := range from.Tensors() {
@@ -53,10 +49,7 @@ func editTiny(t testing.TB, change edit, texts map[string]string) map[string]str
 	}
 	files := map[string]string{"model.safetensors": golden.Tensors(t, decls, contents, from.Metadata(from.Files()[0]))}
 	for _, name := range []string{"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "preprocessor_config.json"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := filetest.Read(t, filepath.Join(dir, name))
 		files[name] = string(text)
 	}
 	for name, text := range texts {
@@ -76,18 +69,6 @@ func openEdited(t testing.TB, files map[string]string) *checkpoint.Checkpoint {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// write writes files to a new folder.
-func write(t testing.TB, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
 
 // template finds the chat template as a command would.

@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 )
@@ -26,14 +27,9 @@ func TestTableOfFixtures(t *testing.T) {
 		f := Inspect(c, InspectOptions{Name: name, Context: 2000, Batch: 3, Template: template})
 		path := filepath.Join("testdata", name+".txt")
 		if os.Getenv("FORETOKEN_REWRITE") != "" {
-			if err := os.WriteFile(path, []byte(f.Table()), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			filetest.Write(t, path, f.Table())
 		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := filetest.Read(t, path)
 		if got := f.Table(); got != string(want) {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
 		}
@@ -169,7 +165,7 @@ func TestInspectNamesWhatIsWrong(t *testing.T) {
 		open := func() (*checkpoint.Checkpoint, error) { return checkpoint.OpenFiles("edited", files) }
 		look := open
 		if a.folder != nil {
-			dir := write(t, files)
+			dir := filetest.Folder(t, files)
 			if err := a.folder(dir); err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +220,7 @@ func loads(open func() (*checkpoint.Checkpoint, error), b backend.Backend) bool 
 func TestInspectOfDamageHasFacts(t *testing.T) {
 	files := editTiny(t, asIs, map[string]string{"tokenizer.json": ""})
 	files["model.safetensors"] = files["model.safetensors"][:len(files["model.safetensors"])/2]
-	c, err := checkpoint.Examine(write(t, files))
+	c, err := checkpoint.Examine(filetest.Folder(t, files))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
 )
 
 // large is the released model of 122 billion parameters, in bf16 as published: fused
@@ -158,11 +159,7 @@ func TestInspectReadsHeadersOnly(t *testing.T) {
 		return int64(u.Minflt) + int64(u.Majflt) // their type differs between systems
 	}
 	before := faults()
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, dir)
 	f := Inspect(c, InspectOptions{Context: 262144})
 	if touched := (faults() - before) * int64(os.Getpagesize()); touched > 64<<20 {
 		t.Errorf("%d bytes were touched of %d", touched, f.Bytes)

@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/sampling"
@@ -60,10 +60,7 @@ func openAuthor(b *testing.B) *author {
 	b.Helper()
 	dir := golden.Dir(b, "tiny")
 	m, pool := openModel(b, dir, model.Options{})
-	data, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	data := filetest.Read(b, filepath.Join(dir, "tokenizer.json"))
 	tok, err := tokenizer.New(data)
 	if err != nil {
 		b.Fatal(err)

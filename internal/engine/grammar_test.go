@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,8 +14,8 @@ import (
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
@@ -72,20 +71,13 @@ func (l *later) Accept(id int32) {
 func openTiny(t testing.TB) (model.Model, *state.Pool, *tokenizer.Tokenizer) {
 	t.Helper()
 	dir := golden.Dir(t, "tiny")
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, dir)
 	b := backendtest.Open(t, backend.Options{})
 	m, err := model.Open(c, b, model.Options{Compute: backend.Int8, MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, filepath.Join(dir, "tokenizer.json"))
 	tok, err := tokenizer.New(data)
 	if err != nil {
 		t.Fatal(err)

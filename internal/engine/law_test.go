@@ -11,7 +11,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
@@ -50,11 +49,7 @@ func openOn(t testing.TB, dir string, o model.Options) (*headed, backend.Backend
 // load opens a model on a device.
 func load(t testing.TB, dir string, o model.Options, b backend.Backend) *headed {
 	t.Helper()
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, dir)
 	o.MaxDrafts, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
 	m, err := model.Open(c, b, o)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -66,11 +65,7 @@ func (e *embedding) counts() (made, alive, open int) {
 // openEmbedding loads a model on such a device.
 func openEmbedding(t *testing.T, name string, o backend.Options, opaque bool) (*headed, *embedding) {
 	t.Helper()
-	c, err := checkpoint.Open(golden.Dir(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, golden.Dir(t, name))
 	b := backendtest.Open(t, o)
 	if opaque {
 		b = backendtest.NewOpaque(b)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // BlockKinds are the kinds of GGUF blocks that Blocks returns.
@@ -39,7 +40,7 @@ func Blocks(tb testing.TB) []*BlockMatrix {
 	tb.Helper()
 	dir := filepath.Join(root(tb), "internal", "golden", "testdata", "gguf")
 	index := map[string]*BlockMatrix{}
-	if err := json.Unmarshal(read(tb, filepath.Join(dir, "index.json")), &index); err != nil {
+	if err := json.Unmarshal(filetest.Read(tb, filepath.Join(dir, "index.json")), &index); err != nil {
 		tb.Fatal(err)
 	}
 	numbers := func(data []byte) []float32 {
@@ -67,7 +68,7 @@ func Blocks(tb testing.TB) []*BlockMatrix {
 
 func unzip(tb testing.TB, path string) []byte {
 	tb.Helper()
-	r, err := gzip.NewReader(bytes.NewReader(read(tb, path)))
+	r, err := gzip.NewReader(bytes.NewReader(filetest.Read(tb, path)))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // DrafterNames are the drafters of testdata/drafters: random weights in bf16, with the names of the releases, for the model
@@ -89,7 +91,7 @@ func packedDrafter(tb testing.TB, name string) *DrafterFixture {
 func loadDrafter(tb testing.TB, name, from, dir string) *DrafterFixture {
 	tb.Helper()
 	f := &DrafterFixture{Name: name, Dir: dir}
-	if err := json.Unmarshal(read(tb, filepath.Join(from, "golden.json")), f); err != nil {
+	if err := json.Unmarshal(filetest.Read(tb, filepath.Join(from, "golden.json")), f); err != nil {
 		tb.Fatalf("golden: %s: %v", name, err)
 	}
 	if f.Target == "" { // a trained drafter, of which there are only drafts

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // Edit is a text to be rewritten with small changes. Copies of the text are measured on it.
@@ -39,7 +41,7 @@ func Edits(tb testing.TB) []Edit {
 
 func readEdit(tb testing.TB, path string) Edit {
 	tb.Helper()
-	head, text, _ := strings.Cut(string(read(tb, path)), "\n---\n")
+	head, text, _ := strings.Cut(string(filetest.Read(tb, path)), "\n---\n")
 	lines := strings.Split(head, "\n")
 	e := Edit{Name: strings.TrimSuffix(filepath.Base(path), ".txt"), Instruction: lines[0], Before: text, After: text}
 	for _, line := range lines[1:] {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // Names are the fixtures, the smallest first.
@@ -108,7 +109,7 @@ func Load(tb testing.TB, name string) *Fixture {
 	tb.Helper()
 	f := &Fixture{Name: name}
 	dir := filepath.Join(root(tb), "internal", "golden", "testdata", name)
-	if err := json.Unmarshal(read(tb, filepath.Join(dir, "golden.json")), f); err != nil {
+	if err := json.Unmarshal(filetest.Read(tb, filepath.Join(dir, "golden.json")), f); err != nil {
 		tb.Fatalf("golden: %s: %v", name, err)
 	}
 	f.arrays = readArrays(tb, filepath.Join(dir, "golden.safetensors"))
@@ -233,15 +234,6 @@ func root(tb testing.TB) string {
 	}
 }
 
-func read(tb testing.TB, path string) []byte {
-	tb.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return b
-}
-
 // readArrays reads all tensors of one safetensors file.
 func readArrays(tb testing.TB, path string) map[string]Array {
 	tb.Helper()
@@ -251,9 +243,7 @@ func readArrays(tb testing.TB, path string) map[string]Array {
 			tb.Fatalf("golden: %s: %v", path, err)
 		}
 		path = filepath.Join(tb.TempDir(), filepath.Base(path))
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			tb.Fatal(err)
-		}
+		filetest.Write(tb, path, data)
 	}
 	w, err := checkpoint.OpenWeights(path)
 	if err != nil {
@@ -305,7 +295,7 @@ func SamplingFile(tb testing.TB) string {
 func LoadSampling(tb testing.TB, length int) Sampling {
 	tb.Helper()
 	var list []Sampling
-	if err := json.Unmarshal(read(tb, SamplingFile(tb)), &list); err != nil {
+	if err := json.Unmarshal(filetest.Read(tb, SamplingFile(tb)), &list); err != nil {
 		tb.Fatalf("golden: sampling: %v", err)
 	}
 	for _, s := range list {
@@ -323,7 +313,7 @@ func Prompts(tb testing.TB) map[string][]string {
 	tb.Helper()
 	var p map[string][]string
 	path := filepath.Join(root(tb), "internal", "golden", "testdata", "prompts", "bench.json")
-	if err := json.Unmarshal(read(tb, path), &p); err != nil {
+	if err := json.Unmarshal(filetest.Read(tb, path), &p); err != nil {
 		tb.Fatalf("golden: prompts: %v", err)
 	}
 	return p

@@ -14,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestLoadFixtures(t *testing.T) {
@@ -160,10 +161,7 @@ func TestUnpackBytesInvertsPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range files {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := filetest.Read(t, name)
 		width := dtype.F32.Size()
 		if strings.HasPrefix(filepath.Base(name), "model.") {
 			width = dtype.BF16.Size()

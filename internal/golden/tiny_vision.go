@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // TinyVision is a run of the reference with the tiny model, Dir(tb, "tiny"), over the images of
@@ -36,11 +38,11 @@ func LoadTinyVision(tb testing.TB) *TinyVision {
 	tb.Helper()
 	dir := filepath.Join(root(tb), "internal", "golden", "testdata", "tiny-vision")
 	f := &TinyVision{}
-	if err := json.Unmarshal(read(tb, filepath.Join(dir, "golden.json")), f); err != nil {
+	if err := json.Unmarshal(filetest.Read(tb, filepath.Join(dir, "golden.json")), f); err != nil {
 		tb.Fatalf("golden: tiny-vision: %v", err)
 	}
 	for i := range f.Examples {
-		f.Examples[i].Picture = read(tb, filepath.Join(dir, f.Examples[i].File))
+		f.Examples[i].Picture = filetest.Read(tb, filepath.Join(dir, f.Examples[i].File))
 	}
 	f.arrays = readArrays(tb, filepath.Join(dir, "golden.safetensors"))
 	return f

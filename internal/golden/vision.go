@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // VisionFixture is a run of the reference with images: of the random model of testdata/vision,
@@ -47,7 +49,7 @@ func LoadVision(tb testing.TB) *VisionFixture {
 	f := &VisionFixture{}
 	dir := filepath.Join(root(tb), "internal", "golden", "testdata", "vision")
 	for _, path := range []string{filepath.Join(dir, "golden.json"), filepath.Join(pictures(tb), "golden.json")} {
-		if err := json.Unmarshal(read(tb, path), f); err != nil {
+		if err := json.Unmarshal(filetest.Read(tb, path), f); err != nil {
 			tb.Fatalf("golden: vision: %v", err)
 		}
 	}
@@ -83,7 +85,7 @@ func Picture(tb testing.TB, name string) []byte {
 	if filepath.Ext(name) != ".json" {
 		name = filepath.Join("images", name)
 	}
-	return read(tb, filepath.Join(pictures(tb), name))
+	return filetest.Read(tb, filepath.Join(pictures(tb), name))
 }
 
 func pictures(tb testing.TB) string {

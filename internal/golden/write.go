@@ -11,15 +11,14 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // Write makes dir a checkpoint folder: config.json with the given text, and one
 // model.safetensors with the tensors in float32. It ends the test if it cannot.
 func Write(tb testing.TB, dir string, config []byte, tensors []SpecTensor) {
 	tb.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	filetest.Write(tb, filepath.Join(dir, "config.json"), config)
 	decls, contents := make([]checkpoint.Decl, len(tensors)), make([][]byte, len(tensors))
 	for i, t := range tensors {
 		decls[i] = checkpoint.Decl{Name: t.Name, Type: dtype.F32, Shape: t.Shape}
@@ -79,4 +78,19 @@ func unpackBytes(packed []byte, width int) ([]byte, error) {
 		}
 	}
 	return data, nil
+}
+
+// Open opens the checkpoint in dir until the test ends.
+func Open(tb testing.TB, dir string) *checkpoint.Checkpoint {
+	tb.Helper()
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
 }

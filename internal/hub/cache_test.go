@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // The commits of the cache that officialCache writes.
@@ -171,10 +173,7 @@ func TestRemoveKeepsWhatOthersNeed(t *testing.T) {
 // A link that leads out of the repository is removed; its target is not.
 func TestRemoveStaysInside(t *testing.T) {
 	c := officialCache(t)
-	outside := filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(outside, []byte("x"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	outside := filetest.Write(t, filepath.Join(t.TempDir(), "precious"), "x")
 	m, err := c.Model("Qwen/Qwen3.5-4B")
 	if err == nil {
 		err = errors.Join(os.Symlink(outside, filepath.Join(m.Snapshots[0].Folder, "a")), os.Symlink(filepath.Dir(outside), filepath.Join(m.Snapshots[0].Folder, "b")))

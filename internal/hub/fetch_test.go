@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestFetchLaysOutTheCacheAsTheHubsOwnClient(t *testing.T) {
@@ -516,9 +518,7 @@ func TestFetchWhereThereIsAFileInTheWay(t *testing.T) {
 	h := newFakeHub(t, someFiles())
 	c, _ := h.client(t)
 	l := list(t, c)
-	if err := os.WriteFile(root(c), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, root(c), "")
 	if _, err := c.Fetch(t.Context(), l, l.Files, nil); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a file in place of the folder: %v", err)
 	}

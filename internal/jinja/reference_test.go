@@ -2,9 +2,10 @@ package jinja
 
 import (
 	"encoding/json"
-	"os"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // referenceCases are our own templates with the reference's results.
@@ -20,10 +21,7 @@ type referenceCases struct {
 
 func loadReference(t testing.TB) (referenceCases, *Map) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/cases.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, "testdata/cases.json")
 	var ref referenceCases
 	if err := json.Unmarshal(data, &ref); err != nil {
 		t.Fatal(err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
@@ -24,13 +23,7 @@ var silent = slog.New(slog.DiscardHandler)
 // checkpointFolder writes the embedded model's files.
 func checkpointFolder(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	for name, text := range tiny.Files() {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
+	return filetest.Folder(t, tiny.Files())
 }
 
 // TestLibraryFreesMemoryBeforeItLoads has memory for one model and a half, and checks at every

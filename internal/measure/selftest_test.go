@@ -32,11 +32,7 @@ home and made it a warm bed. After a week the bird could fly again, and it sang 
 // editTiny is the trained model with some bytes of its head changed, in memory.
 func editTiny(t *testing.T, edit func(name string, data []byte)) (c *checkpoint.Checkpoint, text []int32) {
 	t.Helper()
-	from, err := checkpoint.Open(golden.Dir(t, "tiny"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close() //nolint:errcheck // read only
+	from := golden.Open(t, golden.Dir(t, "tiny"))
 	var decls []checkpoint.Decl
 	for _, name := range from.Tensors() {
 		tensor, err := from.Tensor(name)

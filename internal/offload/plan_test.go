@@ -8,7 +8,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -166,11 +165,7 @@ func TestNeedAddsUp(t *testing.T) {
 }
 
 func needAddsUp(t *testing.T, name string) {
-	c, err := checkpoint.Open(golden.Dir(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, golden.Dir(t, name))
 	s, err := model.Survey(c)
 	if err != nil {
 		t.Fatal(err)

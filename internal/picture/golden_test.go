@@ -7,19 +7,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func file(t testing.TB, name ...string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(append([]string{"testdata"}, name...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return filetest.Read(t, filepath.Join(append([]string{"testdata"}, name...)...))
 }
 
 func load(t testing.TB, name string, into any) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -188,13 +189,8 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 						victim = f
 					}
 				}
-				data, err := os.ReadFile(victim)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(victim, damage(victim, data), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				data := filetest.Read(t, victim)
+				filetest.Write(t, victim, damage(victim, data))
 				var log bytes.Buffer
 				d := openDisk(t, dir, DiskOptions{Fingerprint: "a", Bytes: 8 << 20, Log: slog.New(slog.NewTextHandler(&log, nil))})
 				n := newToy(t, 1<<20)
@@ -229,9 +225,7 @@ func TestDiskLeavesForeignFilesAlone(t *testing.T) {
 	var old []string
 	for _, name := range []string{"notes.txt", "12.page", strings.Repeat("g", 32) + ".page", strings.Repeat("A", 32) + ".page", "x.tmp"} {
 		old = append(old, filepath.Join(dir, name))
-		if err := os.WriteFile(old[len(old)-1], []byte("mine"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, old[len(old)-1], "mine")
 	}
 	var log bytes.Buffer
 	d := openDisk(t, dir, DiskOptions{Bytes: 1, Log: slog.New(slog.NewTextHandler(&log, nil))})

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // bomb is a log whose lines with a certain text panic, as a background task panicked would.
@@ -33,9 +35,7 @@ func (b *bomb) Handle(_ context.Context, r slog.Record) error {
 func TestDiskSurvivesPanics(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range fill(t, dir, DiskOptions{}, 1, 100) {
-		if err := os.WriteFile(name, []byte("damaged"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, name, "damaged")
 	}
 	n := newToy(t, 1<<20)
 	log := &bomb{text: "file ignored", faults: make(chan string, 10)}

@@ -3,11 +3,12 @@ package server
 import (
 	"bytes"
 	"encoding/base64"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // badPicture is a request with an unusable image. docs/server-api.md has, under the same
@@ -108,10 +109,7 @@ func badPictures(t testing.TB) []badPicture {
 // input.
 func documentedPictures(t testing.TB) map[string][2]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/server-api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, "../../docs/server-api.md")
 	_, table, _ := strings.Cut(string(text), "| what is sent | status | message |\n|---|---|---|\n")
 	rows := map[string][2]string{}
 	for line := range strings.Lines(table) {

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // object is a JSON object.
@@ -319,10 +319,7 @@ func TestDecodersKnowTheFieldsOfTheDocument(t *testing.T) {
 }
 
 func TestDocumentedCallsWork(t *testing.T) {
-	text, err := os.ReadFile("../../docs/server-api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, "../../docs/server-api.md")
 	doc := openapiDocument(t)
 	called := map[string]bool{}
 	r, _ := startBatches(t, t.TempDir(), nil)
@@ -367,10 +364,7 @@ func calls(t *testing.T, page string) []call {
 	word := regexp.MustCompile(`'([^']*)'|(\S+)`)
 	page = regexp.MustCompile(`'"\$\(base64 <(\S+) \| tr -d '\\n'\)"'`).ReplaceAllStringFunc(page, func(text string) string {
 		name, _, _ := strings.Cut(strings.TrimPrefix(text, `'"$(base64 <`), " ")
-		data, err := os.ReadFile("../../" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := filetest.Read(t, "../../"+name)
 		return base64.StdEncoding.EncodeToString(data)
 	})
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(page, -1) {

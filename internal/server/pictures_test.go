@@ -15,9 +15,10 @@ import (
 	"image/png"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // seen is the embedded model's description of the example image.
@@ -26,11 +27,7 @@ const seen = "There is a pink house and a black heart."
 // example is the example image.
 func example(t testing.TB) []byte {
 	t.Helper()
-	data, err := os.ReadFile("../../examples/pictures/house-and-heart.png")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return filetest.Read(t, "../../examples/pictures/house-and-heart.png")
 }
 
 // dataURL is a file as a JSON string with its data: URL.

@@ -1,17 +1,15 @@
 package tokenizer
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func english(b *testing.B) string {
 	b.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "english.txt"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	text := filetest.Read(b, filepath.Join("testdata", "english.txt"))
 	return string(text)
 }
 

@@ -3,12 +3,13 @@ package tokenizer
 import (
 	"encoding/json"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/dlclark/regexp2"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // deepSeekOracle is the three expressions in a general engine, one after the other.
@@ -74,10 +75,7 @@ type splits struct {
 // TestPretokenizersEqualReference has the expressions as the files have them, line ends as
 // escapes and not.
 func TestPretokenizersEqualReference(t *testing.T) {
-	data, err := os.ReadFile("testdata/splits.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, "testdata/splits.json")
 	var s splits
 	if err := json.Unmarshal(data, &s); err != nil {
 		t.Fatal(err)

@@ -12,17 +12,15 @@ import (
 	"testing"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // tinyFile is the tokenizer of the embedded model: 8,192 tokens, the Qwen3.5
 // pattern.
 func tinyFile(tb testing.TB) []byte {
 	tb.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "models", "tiny", "tokenizer.json"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
+	return filetest.Read(tb, filepath.Join("..", "models", "tiny", "tokenizer.json"))
 }
 
 // fixturesVariable names a folder with third-party tokenizers, which are no part of the
@@ -37,11 +35,7 @@ func qwen3File(tb testing.TB) []byte {
 	if dir == "" {
 		return nil
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "tokenizer", "qwen3", "tokenizer.json"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
+	return filetest.Read(tb, filepath.Join(dir, "tokenizer", "qwen3", "tokenizer.json"))
 }
 
 type tokenizerFile struct {

@@ -9,15 +9,13 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // resident is the bytes of memory that the process has.
 func resident(t *testing.T) int64 {
 	t.Helper()
-	data, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, "/proc/self/statm")
 	pages, err := strconv.ParseInt(strings.Fields(string(data))[1], 10, 64)
 	if err != nil {
 		t.Fatal(err)

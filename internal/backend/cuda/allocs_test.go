@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -25,11 +24,7 @@ func TestRoundsAllocateNothing(t *testing.T) {
 
 func roundsAllocateNothing(t *testing.T, b *Backend, loader backend.Backend) {
 	t.Helper()
-	files, err := checkpoint.Open(golden.Dir(t, "dense"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer files.Close() //nolint:errcheck // read only
+	files := golden.Open(t, golden.Dir(t, "dense"))
 	m, err := model.Open(files, loader, model.Options{Quantize: 4, MaxDrafts: 3, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

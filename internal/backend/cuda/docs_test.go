@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 var record = flag.Bool("record", false, "write docs/kernels.md anew")
@@ -310,14 +311,9 @@ func TestKernelsAreDocumented(t *testing.T) {
 	const file = "../../../docs/kernels.md"
 	want := document(t)
 	if *record {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, file, want)
 	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := filetest.Read(t, file)
 	if string(got) != want {
 		t.Error("docs/kernels.md is not what dispatch.go and the headers of kernels say: run this test with -record")
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -61,12 +60,8 @@ func serve(t *testing.T, b backend.Backend) *served {
 // load is a model that no engine has yet.
 func load(t *testing.T, b backend.Backend) *served {
 	t.Helper()
-	c, err := checkpoint.Open(golden.Dir(t, "dense"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
-	s := &served{b: b}
+	c, s := golden.Open(t, golden.Dir(t, "dense")), &served{b: b}
+	var err error
 	if s.m, err = model.Open(c, b, model.Options{Quantize: 4, MaxDrafts: 3, Log: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
@@ -281,11 +276,7 @@ func TestModelThatDoesNotFitIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := checkpoint.Open(golden.Dir(t, "dense"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, golden.Dir(t, "dense"))
 	_, err = model.Open(c, b, model.Options{Log: slog.New(slog.DiscardHandler)})
 	if !errors.Is(err, driver.OutOfMemory) || !strings.HasPrefix(err.Error(), "weights: ") || !strings.Contains(err.Error(), " of the GPU's 0.1 MB are free") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest/ptx"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // kernelFiles are the files of kernels with one of the endings.
@@ -32,10 +33,7 @@ func kernelFiles(t *testing.T, endings ...string) map[string][]byte {
 
 // The PTX is what the sources were compiled to.
 func TestKernelsAreCompiled(t *testing.T) {
-	text, err := os.ReadFile("kernels/kernels.sum")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, "kernels/kernels.sum")
 	recorded := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35" // the family of the models
@@ -57,11 +56,7 @@ func TestModelsHaveTheBitsOfTheCPU(t *testing.T) {
 // computed, a line for each step.
 func dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds int) (steps []string) {
 	t.Helper()
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, dir)
 	o.MaxDrafts, o.Log = 3, slog.New(slog.DiscardHandler)
 	m, err := model.Open(c, b, o)
 	if err != nil {

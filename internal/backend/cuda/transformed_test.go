@@ -17,11 +17,7 @@ import (
 
 // A model whose inputs are rotated has the CPU's bits.
 func TestRotatedModelHasTheBitsOfTheCPU(t *testing.T) {
-	c, err := checkpoint.Open(golden.Dir(t, "dense"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, golden.Dir(t, "dense"))
 	dir := t.TempDir()
 	var decls []checkpoint.Decl
 	data := map[string][]byte{}

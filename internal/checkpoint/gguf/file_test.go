@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestMetadataIsTyped(t *testing.T) {
@@ -121,9 +122,7 @@ func TestSplitFilesOpenByAnyPart(t *testing.T) {
 	var paths []string
 	for i, p := range sample().Split(3) {
 		paths = append(paths, filepath.Join(dir, fmt.Sprintf("m-%05d-of-00003.gguf", i+1)))
-		if err := os.WriteFile(paths[i], p.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, paths[i], p.Bytes())
 	}
 	for _, path := range paths {
 		f := opened(t, path)

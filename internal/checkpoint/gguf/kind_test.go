@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,17 +14,14 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 )
 
 // write puts a file into a new folder and returns its path.
 func write(t testing.TB, name string, data []byte) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return filetest.Write(t, filepath.Join(t.TempDir(), name), data)
 }
 
 // opened opens a file and closes it at the end of the test.

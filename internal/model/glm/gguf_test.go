@@ -3,7 +3,6 @@ package glm
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
@@ -158,10 +158,7 @@ func (l *llama) convert(t *testing.T, f *folder) string {
 			decoded[name] = l.out.AddFactors(l.rename(name), x.shape, decoded[name])
 		}
 	}
-	path := filepath.Join(t.TempDir(), "m.gguf")
-	if err := os.WriteFile(path, l.out.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filetest.Write(t, filepath.Join(t.TempDir(), "m.gguf"), l.out.Bytes())
 	if l.typ != "" { // what the file stands for
 		for name, v := range decoded {
 			x := layout.tensors[name]

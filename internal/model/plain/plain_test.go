@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/doctor"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/library"
 	"github.com/foretoken/foretoken/internal/model"
@@ -65,9 +65,7 @@ func write(t *testing.T, config string) string {
 	golden.Write(t, dir, []byte(config), tensors)
 	files := tiny.Files()
 	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(files[name]), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(dir, name), files[name])
 	}
 	return dir
 }
@@ -168,9 +166,7 @@ func TestFamilyIsSurveyed(t *testing.T) {
 	}
 	more := inspect(t, write(t, strings.Replace(plainConfig, `layers": 2`, `layers": 1`, 1)))
 	config := strings.Replace(plainConfig, `layers": 2`, `layers": 3`, 1)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(dir, "config.json"), config)
 	if less := inspect(t, dir); !more.Loadable || less.Loadable || !strings.Contains(less.Table(), "layers.2.input_layernorm.weight") {
 		t.Errorf("a layer too few:\n%s", less.Table())
 	}
@@ -178,11 +174,7 @@ func TestFamilyIsSurveyed(t *testing.T) {
 
 func inspect(t *testing.T, dir string) *doctor.Facts {
 	t.Helper()
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, dir)
 	return doctor.Inspect(c, doctor.InspectOptions{Template: func(c *checkpoint.Checkpoint) (string, string, error) {
 		x, err := c.Templates()
 		return x.Plain, x.Tools, err
@@ -192,11 +184,7 @@ func inspect(t *testing.T, dir string) *doctor.Facts {
 // TestFamilyIsConverted writes a model anew, which says the same, and quantized, which runs.
 func TestFamilyIsConverted(t *testing.T) {
 	dir := write(t, plainConfig)
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, dir)
 	same, small := filepath.Join(t.TempDir(), "same"), filepath.Join(t.TempDir(), "small")
 	if _, err := convert.Convert(t.Context(), c, same, convert.Options{}); err != nil {
 		t.Fatal(err)

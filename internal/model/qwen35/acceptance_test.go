@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/modeltest"
@@ -219,10 +220,7 @@ func highest(logits []float32, n int) []int32 {
 // encodedPrompts are the benchmark prompts as ids, in the model's own chat format.
 func encodedPrompts(t *testing.T, dir string) [][]int32 {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, filepath.Join(dir, "tokenizer.json"))
 	tok, err := tokenizer.New(data)
 	if err != nil {
 		t.Fatal(err)

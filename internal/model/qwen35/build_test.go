@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
@@ -183,9 +184,7 @@ func (f *folder) write(t *testing.T) string {
 		texts["config.json"] = string(config)
 	}
 	for name, text := range texts {
-		if err := os.WriteFile(pathIn(t, dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, pathIn(t, dir, name), text)
 	}
 	for name, w := range f.files {
 		w.write(t, filepath.Join(dir, filepath.FromSlash(name)))

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 )
@@ -227,15 +226,7 @@ func (c coding) fits(x *tensor) bool {
 // quarter of its experts, those of the head fused too.
 func smallFixture(t *testing.T, name string) *folder {
 	t.Helper()
-	c, err := checkpoint.Open(golden.Dir(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	c := golden.Open(t, golden.Dir(t, name))
 	f := newFolder(t, c.Config())
 	const vocab, experts = 64, 4
 	text := f.text()

@@ -15,6 +15,8 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -121,11 +123,7 @@ func floats(m *dtype.Matrix) []float32 {
 // the path, and the converter with the numbers that the file stands for. Edits come last.
 func convertGGUF(t *testing.T, dir, arch string, choose func(string, int) string, parts int, edits ...func(*llama)) (string, *llama) {
 	t.Helper()
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, dir)
 	l := newLlama(t, c.Config(), arch, choose)
 	l.raw = c.Metadata(c.Files()[0])["format"] != "mlx"
 	for _, edit := range edits {
@@ -143,9 +141,7 @@ func convertGGUF(t *testing.T, dir, arch string, choose func(string, int) string
 		if parts > 1 {
 			path = filepath.Join(filepath.Dir(path), fmt.Sprintf("m-%05d-of-%05d.gguf", i+1, parts))
 		}
-		if err := os.WriteFile(path, f.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, path, f.Bytes())
 	}
 	return path, l
 }
@@ -299,10 +295,7 @@ func (l *llama) tokenizer(t *testing.T, dir string) {
 	l.set("tokenizer.ggml.token_type", types)
 	l.set("tokenizer.ggml.merges", merges)
 	l.set("tokenizer.ggml.eos_token_id", uint32(slices.Index(tokens, "<|im_end|>")))
-	template, err := os.ReadFile(filepath.Join(dir, "chat_template.jinja"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := filetest.Read(t, filepath.Join(dir, "chat_template.jinja"))
 	l.set("tokenizer.chat_template", string(template))
 }
 

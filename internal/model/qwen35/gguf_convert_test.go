@@ -50,11 +50,7 @@ func TestGGUFConverts(t *testing.T) {
 		if err != nil || count(`"group_size": 16\b`) != count(`"group_size": 16,\s*"mode": "nvfp4"`) {
 			t.Errorf("%s: there are groups that MLX cannot read: %v", name, err)
 		}
-		folder, err := checkpoint.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer folder.Close() //nolint:errcheck // read only
+		folder := golden.Open(t, dir)
 		want, got := numbers(t, file), numbers(t, folder)
 		if len(want) != len(got) {
 			t.Errorf("%s: %d weights, %d after it", name, len(want), len(got))

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/network"
@@ -59,11 +59,7 @@ func wideGGUF(t *testing.T, typ string) string {
 	}
 	network.Tables(cfg).Model(add)
 	network.Tables(cfg).Head(add)
-	path := filepath.Join(t.TempDir(), typ+".gguf")
-	if err := os.WriteFile(path, l.out.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return filetest.Write(t, filepath.Join(t.TempDir(), typ+".gguf"), l.out.Bytes())
 }
 
 // TestGGUFStaysAtItsSize loads files in superblocks that have columns of two value heads each: they take two percent more

@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -110,11 +111,7 @@ func TestGGUFGivesBackEveryNumber(t *testing.T) {
 			if inFile != inModel || inFile < 15 {
 				t.Errorf("the head has %d tensors in the file and %d in the checkpoint", inFile, inModel)
 			}
-			source, err := checkpoint.Open(golden.Dir(t, c.fixture))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer source.Close() //nolint:errcheck // read only
+			source := golden.Open(t, golden.Dir(t, c.fixture))
 			sameConfig(t, k, source)
 			if c.name == "F32" {
 				original := newLlama(t, source.Config(), c.arch, oneType("F32"))
@@ -242,10 +239,7 @@ func TestGGUFTokenizerGivesTheSameIDs(t *testing.T) {
 		}
 		return string(text)
 	}
-	original, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	original := filetest.Read(t, filepath.Join(dir, "tokenizer.json"))
 	want, err := tokenizer.New(original)
 	if err != nil {
 		t.Fatal(err)
@@ -341,10 +335,7 @@ func TestGGUFRefusesQuantizedDecays(t *testing.T) {
 	l.metadata()
 	l.out.Add("token_embd.weight", "F32", []int{2, 8}, make([]float32, 16))
 	l.out.Add("blk.0.ssm_a", "Q8_0", []int{32}, make([]float32, 32))
-	path := filepath.Join(t.TempDir(), "x.gguf")
-	if err := os.WriteFile(path, l.out.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filetest.Write(t, filepath.Join(t.TempDir(), "x.gguf"), l.out.Bytes())
 	if _, err := model.OpenGGUF(path, ""); err == nil || !strings.Contains(err.Error(), `tensor "blk.0.ssm_a": Q8_0, want F32, F16 or BF16`) {
 		t.Error(err)
 	}
@@ -397,10 +388,7 @@ func FuzzGGUF(f *testing.F) {
 		f.Add(l.out.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		path := filepath.Join(t.TempDir(), "x.gguf")
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		path := filetest.Write(t, filepath.Join(t.TempDir(), "x.gguf"), data)
 		c, err := model.OpenGGUF(path, "")
 		if err != nil {
 			return

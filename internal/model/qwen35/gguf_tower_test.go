@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 	"github.com/foretoken/foretoken/internal/picture"
@@ -111,11 +112,7 @@ func plainly(kernel string, choose func(string, int) string) func(string, int) s
 // put writes a file and returns its path.
 func put(t *testing.T, dir, name string, f *gguftest.File) string {
 	t.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, f.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return filetest.Write(t, filepath.Join(dir, name), f.Bytes())
 }
 
 // TestGGUFTowerIsTheSame: a projector beside a GGUF model gives the bits of the tower in the
@@ -229,9 +226,7 @@ func TestGGUFTowerIsFound(t *testing.T) {
 		t.Errorf("a tower of %d layers from nowhere", n)
 	}
 	put(t, dir, "tower.gguf", tower(3, "F32", nil))
-	if err := os.WriteFile(filepath.Join(dir, "mmproj-broken.gguf"), []byte("GGUF?"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(dir, "mmproj-broken.gguf"), "GGUF?")
 	put(t, dir, "mmproj-Some-2B-Q4.gguf", tower(3, "BF16", map[string]any{"clip.projector_type": "ldp"}))
 	if n := layers(""); n != 0 {
 		t.Errorf("a tower of %d layers from files that have none", n)
@@ -318,9 +313,7 @@ func TestGGUFTowerOfStrangers(t *testing.T) {
 	for range 200 {
 		flipped := bytes.Clone(data)
 		flipped[rng.IntN(header)] ^= 1 << rng.IntN(8)
-		if err := os.WriteFile(at, flipped, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, at, flipped)
 		c, err := model.OpenGGUF(path, at)
 		if err != nil {
 			refused++

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
@@ -18,15 +17,7 @@ import (
 // inventory lists a folder's weights.
 func inventory(t *testing.T, dir string, part weights.Portion) (*weights.Inventory, error) {
 	t.Helper()
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c := golden.Open(t, dir)
 	return model.Inventory(c, part, slog.New(slog.DiscardHandler))
 }
 

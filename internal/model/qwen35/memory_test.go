@@ -14,6 +14,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
@@ -114,10 +115,7 @@ func loadElsewhere(t *testing.T, dir string, quantize int) footprint {
 // mapped files.
 func peakMemory(t *testing.T) int64 {
 	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := filetest.Read(t, "/proc/self/status")
 	for line := range strings.Lines(string(status)) {
 		var kb int64
 		if n, err := fmt.Sscanf(line, "VmHWM: %d kB", &kb); n == 1 && err == nil {
@@ -145,9 +143,7 @@ func largeCheckpoint(t testing.TB, bits, vocab, layers int) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(dir, "config.json"), text)
 	s := &shapes{bits: bits}
 	s.matrix("embed_tokens", vocab, hidden)
 	s.matrix("lm_head", vocab, hidden)

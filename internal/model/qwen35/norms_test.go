@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -160,15 +159,7 @@ func normFolder(t *testing.T, converted, marked bool, file string, head means) *
 // conventions are the decisions for all norms of a folder, by canonical name.
 func conventions(t *testing.T, f *folder) map[string]weights.Convention {
 	t.Helper()
-	c, err := checkpoint.Open(f.write(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	c := golden.Open(t, f.write(t))
 	log := slog.New(slog.DiscardHandler)
 	cfg := &config{layers: []bool{false}}
 	found, err := weights.Open(c, weights.Reading{Canonical: canonical}, log)

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -130,15 +129,7 @@ func TestFP8BecomesIntegers(t *testing.T) {
 // fp8Folder is a fixture whose matrices, those of the tower apart, are FP8 with a scale per row.
 func fp8Folder(t *testing.T, name string) *folder {
 	t.Helper()
-	c, err := checkpoint.Open(golden.Dir(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	c := golden.Open(t, golden.Dir(t, name))
 	f := newFolder(t, c.Config())
 	delete(f.config, "quantization")
 	f.config["quantization_config"] = map[string]any{"quant_method": "compressed-tensors"}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
@@ -18,11 +20,8 @@ import (
 // qwen38 is the config of Qwen3.8-27B.
 func qwen38(t *testing.T) (text string, c *config) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", "qwen3_8_27b.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err = parseConfig(t, string(data), `{"eos_token_id": [248046, 248044]}`)
+	data := filetest.Read(t, filepath.Join("testdata", "qwen3_8_27b.json"))
+	c, err := parseConfig(t, string(data), `{"eos_token_id": [248046, 248044]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,9 +48,7 @@ func TestQwen38IsTheReleasedShape(t *testing.T) {
 func TestQwen38IsSurveyed(t *testing.T) {
 	text, cfg := qwen38(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(dir, "config.json"), text)
 	var decls []checkpoint.Decl
 	size := int64(0)
 	add := func(name string, shape ...int) {
@@ -102,11 +99,7 @@ func TestQwen38IsSurveyed(t *testing.T) {
 	if err := f.Truncate(info.Size() + size); err != nil {
 		t.Fatal(err)
 	}
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, dir)
 	s, err := model.Survey(c)
 	if err != nil {
 		t.Fatal(err)

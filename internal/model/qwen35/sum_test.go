@@ -3,10 +3,10 @@ package qwen35
 import (
 	"bytes"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 )
@@ -35,16 +35,11 @@ func TestGGUFSumCoversEveryByte(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 7))
 	opened := 0
 	for _, part := range parts {
-		data, err := os.ReadFile(part)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := filetest.Read(t, part)
 		for range 60 {
 			at, flipped := rng.IntN(len(data)), bytes.Clone(data)
 			flipped[at] ^= 1 << rng.IntN(8)
-			if err := os.WriteFile(part, flipped, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			filetest.Write(t, part, flipped)
 			after, err := sum()
 			if err != nil {
 				continue // a header that is none any more
@@ -53,9 +48,7 @@ func TestGGUFSumCoversEveryByte(t *testing.T) {
 				t.Errorf("byte %d of %s is another, and the sum is not", at, filepath.Base(part))
 			}
 		}
-		if err := os.WriteFile(part, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, part, data)
 	}
 	if again, err := sum(); again != before || err != nil || opened < 100 {
 		t.Errorf("%s, then %s, %v; %d flips were tried", before, again, err, opened)

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -219,11 +218,7 @@ func TestTowerThatCannotBeUsed(t *testing.T) {
 				t.Errorf("no warning: %s", log.String())
 			}
 			r.Feed(t, model.Span{State: r.Sequence(t), Tokens: []int32{1, 2, 3}, Want: 1})
-			k, err := checkpoint.Open(f.write(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer k.Close() //nolint:errcheck // read only
+			k := golden.Open(t, f.write(t))
 			s, err := model.Survey(k)
 			if err != nil || !s.Tower.Present || s.Tower.Problem == nil || s.Tower.Loaded != 0 {
 				t.Errorf("a look says %+v, %v", s.Tower, err)
@@ -253,11 +248,7 @@ func TestTowerIsCounted(t *testing.T) {
 	if i.Layers != 3 || i.Width != 48 || i.Output != 64 || i.Patch != 16 || i.Temporal != 2 || i.Merge != 2 || i.PatchBytes < 4*4*48 {
 		t.Errorf("%+v", i)
 	}
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, dir)
 	s, err := model.Survey(c)
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -12,7 +11,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
@@ -100,11 +99,7 @@ func stepTo(tb testing.TB, p *vision.Pass, reached func() bool) {
 // visionFolder is the vision fixture, to be edited.
 func visionFolder(t *testing.T) *folder {
 	t.Helper()
-	c, err := checkpoint.Open(golden.Dir(t, "vision"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, golden.Dir(t, "vision"))
 	f := newFolder(t, c.Config())
 	for _, name := range c.Tensors() {
 		x, err := c.Tensor(name)
@@ -191,10 +186,7 @@ func TestTowerEqualsReference(t *testing.T) {
 // bits is.
 func TestTowerOfTinyEqualsReference(t *testing.T) {
 	f := golden.LoadTinyVision(t)
-	text, err := os.ReadFile(filepath.Join(golden.Dir(t, "tiny"), "preprocessor_config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Read(t, filepath.Join(golden.Dir(t, "tiny"), "preprocessor_config.json"))
 	config, err := picture.ReadImages(text)
 	if err != nil {
 		t.Fatal(err)

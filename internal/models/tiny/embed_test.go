@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
@@ -22,10 +23,7 @@ func TestFilesHoldsTheWholeFolder(t *testing.T) {
 		if ext := filepath.Ext(e.Name()); ext == ".go" || ext == ".md" {
 			continue
 		}
-		want, err := os.ReadFile(e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := filetest.Read(t, e.Name())
 		if got, ok := files[e.Name()]; !ok {
 			t.Errorf("%s is not embedded", e.Name())
 		} else if got != string(want) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/prefix/s3/s3test"
 )
@@ -170,10 +170,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 // TestBucketOverTLS: the system says whose certificates count, and what they are not for is refused.
 func TestBucketOverTLS(t *testing.T) {
 	s := s3test.NewTLS(t)
-	file := filepath.Join(t.TempDir(), "roots.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate.Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := filetest.Write(t, filepath.Join(t.TempDir(), "roots.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate.Raw}))
 	if runtime.GOOS == "linux" { // elsewhere the system's own store decides, and trusts no certificate of tests
 		t.Setenv("SSL_CERT_FILE", file) // read once, by the first verification: these tests have no other
 		b := open(t, s)
@@ -199,9 +196,7 @@ func TestCredentialsOfTheFile(t *testing.T) {
 	s := s3test.New(t)
 	file := filepath.Join(t.TempDir(), "credentials")
 	text := "[default]\naws_access_key_id = other\naws_secret_access_key = other\n[work]\naws_access_key_id = " + s3test.AccessKey + "\naws_secret_access_key = " + s3test.SecretKey + "\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, file, text)
 	for profile, good := range map[string]bool{"work": true, "": false, "none": false} {
 		b, err := Open(t.Context(), "s3://"+s3test.Bucket, Options{Endpoint: s.URL, CredentialsFile: file, Profile: profile})
 		if err == nil {

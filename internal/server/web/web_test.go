@@ -7,11 +7,12 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // maxBytes is what the whole page may weigh before it is packed.
@@ -184,10 +185,7 @@ func TestHandlerConfinesThePage(t *testing.T) {
 		}
 	}
 	// The browser tests must hold the page to the same policy.
-	fake, err := os.ReadFile("test/fake.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	fake := filetest.Read(t, "test/fake.js")
 	if !strings.Contains(string(fake), `"`+policy+`"`) {
 		t.Error("test/fake.js serves the page with another policy")
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -31,11 +30,7 @@ type rig struct {
 // open loads a model of the golden files, on the float path and a device that draws.
 func open(t *testing.T, name string) *rig {
 	t.Helper()
-	c, err := checkpoint.Open(golden.Dir(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // read only
+	c := golden.Open(t, golden.Dir(t, name))
 	b := backendtest.Drawing(backendtest.Open(t, backend.Options{}))
 	m, err := model.Open(c, b, model.Options{Compute: backend.Float32, MaxDrafts: 8})
 	if err != nil {

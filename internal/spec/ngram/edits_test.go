@@ -1,10 +1,10 @@
 package ngram
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -42,10 +42,7 @@ func dictate(t *testing.T, prompt, answer []int32, most int) (x tally) {
 // TestEditsAreCopied drafts for texts that are rewritten with small changes. Copies of up to spec.MaxCopy
 // tokens must take at most two thirds of the rounds of copies of spec.MaxDepth tokens.
 func TestEditsAreCopied(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(golden.Dir(t, "tiny"), "tokenizer.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, filepath.Join(golden.Dir(t, "tiny"), "tokenizer.json"))
 	tok, err := tokenizer.New(data)
 	if err != nil {
 		t.Fatal(err)

@@ -6,16 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // A worker keeps files of requests in a folder for temporary files, unless another user could have
 // created it.
 func TestFolderOfOthersIsRefused(t *testing.T) {
 	temp := t.TempDir()
-	file := filepath.Join(temp, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := filetest.Write(t, filepath.Join(temp, "file"), "")
 	t.Setenv("TMPDIR", file)
 	if _, err := ownTemp(); err == nil || !strings.Contains(err.Error(), "--state-dir") {
 		t.Errorf("without a folder for temporary files: %v", err)

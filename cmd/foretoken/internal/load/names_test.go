@@ -1,9 +1,10 @@
 package load
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestHubFoldersComeFromTheEnvironment(t *testing.T) {
@@ -37,9 +38,7 @@ func TestHubTokenComesFromTheEnvironmentOrAFile(t *testing.T) {
 	}
 	home := t.TempDir()
 	t.Setenv("HF_HOME", home)
-	if err := os.WriteFile(filepath.Join(home, "token"), []byte("hf_file\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(home, "token"), "hf_file\n")
 	if token, err := hubToken(); token != "hf_file" || err != nil {
 		t.Errorf("a file: %q, %v", token, err)
 	}

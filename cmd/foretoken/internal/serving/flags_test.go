@@ -1,12 +1,12 @@
 package serving
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestServeCanBeStrict(t *testing.T) {
@@ -43,10 +43,7 @@ func TestServeKnowsPictures(t *testing.T) {
 }
 
 func TestServeReadsKeys(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "keys")
-	if err := os.WriteFile(file, []byte("# ours\none\n\n  two \n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := filetest.Write(t, filepath.Join(t.TempDir(), "keys"), "# ours\none\n\n  two \n")
 	for _, x := range []struct{ flag, variable string }{{"one", ""}, {"@" + file, ""}, {"", "two"}, {"", "@" + file}} {
 		t.Setenv(flags.KeyVariable, x.variable)
 		f := newServeFlags()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func TestServedModelsHaveNames(t *testing.T) {
@@ -41,9 +42,7 @@ func TestServedModelsKeepTheirNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(pulled, "model.safetensors"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, filepath.Join(pulled, "model.safetensors"), "")
 	f := newServeFlags()
 	f.models = flags.Texts{"Org/My-Model", dir}
 	list, aliases, err := f.served()

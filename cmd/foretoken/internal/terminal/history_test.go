@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // Lines after one that is too long are not read, and must not be lost.
@@ -18,9 +20,7 @@ func TestHistoryKeepsWhatItCannotRead(t *testing.T) {
 		fmt.Fprintln(&text, i)
 	}
 	fmt.Fprintf(&text, "%s\nthe last\n", strings.Repeat("x", 2<<20))
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Write(t, file, text.String())
 	openHistory(file)
 	data, err := os.ReadFile(file)
 	if err != nil || string(data) != text.String() {

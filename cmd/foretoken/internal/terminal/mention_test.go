@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // TestMentionsAreAttached: names of files in a message are attached, and nothing else is.
@@ -19,24 +20,21 @@ func TestMentionsAreAttached(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	t.Setenv("HOME", dir)
-	picture, err := os.ReadFile(filepath.Join(repository(t), "examples/pictures/house-and-heart.png"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	picture := filetest.Read(t, filepath.Join(repository(t), "examples/pictures/house-and-heart.png"))
 	frame := image.NewPaletted(image.Rect(0, 0, 32, 32), palette.Plan9)
 	var moving bytes.Buffer
 	if err := gif.EncodeAll(&moving, &gif.GIF{Image: []*image.Paletted{frame, frame}, Delay: []int{50, 50}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a.png", "with space.png", "it's.png", "Ü.PNG"} {
-		store(t, name, picture)
+		filetest.Write(t, name, picture)
 	}
-	store(t, "moving.gif", moving.Bytes())
+	filetest.Write(t, "moving.gif", moving.Bytes())
 	if err := os.Mkdir("frames", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	store(t, "frames/1.png", picture)
-	store(t, "frames/2.png", picture)
+	filetest.Write(t, "frames/1.png", picture)
+	filetest.Write(t, "frames/2.png", picture)
 	for text, want := range map[string]string{
 		"Hello":                               "Hello",
 		"@alice says hi @ noon, a@a.png":      "@alice says hi @ noon, a@a.png",
@@ -97,12 +95,12 @@ func TestMentionsAreAttached(t *testing.T) {
 func TestMentionsAreCompleted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"photo one.png", "photo two.png", "notes.txt", "Übung.jpg", "steers\x1b[2J.png", ".hidden.png"} {
-		store(t, name, nil)
+		filetest.Write(t, name, "")
 	}
 	if err := os.MkdirAll("albums/summer", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	store(t, "albums/summer/sea.webp", nil)
+	filetest.Write(t, "albums/summer/sea.webp", "")
 	for typed, want := range map[string]string{
 		"look at @ph":           `look at @photo\ `,
 		`@photo\ t`:             `@photo\ two.png`,
@@ -154,11 +152,4 @@ func FuzzMentions(f *testing.F) {
 			t.Errorf("%q became %v", text, parts)
 		}
 	})
-}
-
-func store(t *testing.T, path string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }

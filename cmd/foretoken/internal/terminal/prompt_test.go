@@ -3,7 +3,6 @@ package terminal
 import (
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 	"github.com/foretoken/foretoken/internal/sampling"
@@ -65,9 +65,7 @@ func openTinyWith(t *testing.T, replaced map[string]string) *session {
 		if text == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Write(t, filepath.Join(dir, name), text)
 	}
 	m, err := foretoken.Open(t.Context(), dir, foretoken.Options{Threads: 1, Speculation: foretoken.Speculation{Depth: foretoken.DepthOff}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -3,10 +3,11 @@ package ptx
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // Instructions give the bits that an H200 gave (driver 580, compiled by it from this text) where the
@@ -30,10 +31,7 @@ func TestInstructionsEqualHardware(t *testing.T) {
 	out := map[string]string{
 		"r": "cvt.u64.u32 %rd9, %r9;", "rd": "", "f": "mov.b32 %r9, %f9; cvt.u64.u32 %rd9, %r9;", "fd": "mov.b64 %rd9, %fd9;", "s": "cvt.u64.u16 %rd9, %s9;",
 	}
-	data, err := os.ReadFile("testdata/h200.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := filetest.Read(t, "testdata/h200.txt")
 	lines := 0
 	for line := range strings.Lines(string(data)) {
 		instruction, results, _ := strings.Cut(line, "|")
