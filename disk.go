@@ -8,7 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
@@ -46,7 +46,7 @@ func (m *Model) openTiers(ctx context.Context, o Options, c *checkpoint.Checkpoi
 	}
 	fingerprint := m.identity(weights.ID, o.Quantize)
 	if m.store != nil {
-		m.shared = prefix.NewShared(m.store, prefix.SharedOptions{Fingerprint: fingerprint, Uses: o.shared.Uses, Log: m.log})
+		m.shared = store.NewShared(m.store, store.SharedOptions{Fingerprint: fingerprint, Uses: o.shared.Uses, Log: m.log})
 	}
 	if p.Dir == "" {
 		return nil
@@ -55,16 +55,16 @@ func (m *Model) openTiers(ctx context.Context, o Options, c *checkpoint.Checkpoi
 	if size == 0 {
 		size = defaultMaxDisk
 	}
-	m.disk, err = prefix.OpenDisk(p.Dir, prefix.DiskOptions{Bytes: size, Fingerprint: fingerprint, Log: m.log})
+	m.disk, err = store.OpenDisk(p.Dir, store.DiskOptions{Bytes: size, Fingerprint: fingerprint, Log: m.log})
 	return err
 }
 
 // openStore opens the store that the cache shares with other processes.
 func (m *Model) openStore(ctx context.Context, s private.Shared) error {
-	store, err := s.Open(ctx)
+	opened, err := s.Open(ctx)
 	if err == nil {
-		m.store = store
-		m.secret, err = store.OpenSecret(ctx)
+		m.store = opened
+		m.secret, err = opened.OpenSecret(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("foretoken: prefix cache: %w", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model/drafter"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/prompt"
 	"github.com/foretoken/foretoken/internal/tokenizer"
@@ -42,8 +43,8 @@ type Model struct {
 	drafter *drafter.Drafter // nil: none beside the model
 	family  *model.Family
 	backend backend.Backend
-	disk    *prefix.Disk
-	shared  *prefix.Shared
+	disk    *store.Disk
+	shared  *store.Shared
 	store   private.Store     // of shared
 	secret  [sha256.Size]byte // that salts are mixed with
 	cached  bool

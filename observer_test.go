@@ -169,7 +169,7 @@ func settle(t *testing.T, m *Model) {
 	t.Helper()
 	idle := func() bool {
 		s := m.Stats()
-		return s.Running == 0 && s.Waiting == 0 && s.KVUsed <= s.PrefixCache.Bytes && (m.disk == nil || m.disk.Idle())
+		return s.Running == 0 && s.Waiting == 0 && s.KVUsed <= s.PrefixCache.Bytes && (m.disk == nil || m.disk.Stats().Queued == 0)
 	}
 	for end := time.Now().Add(5 * time.Minute); !idle(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

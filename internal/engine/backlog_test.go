@@ -9,7 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
@@ -195,7 +195,7 @@ func TestHeadBeginsAgainAnywhere(t *testing.T) {
 	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 	dir := t.TempDir()
 	for i, budget := range []int64{1 << 30, 1 << 30, probe.bytes(280+spec.MaxDepth) * 5 / 4} {
-		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 28, Log: quiet})
+		disk, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 28, Log: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}

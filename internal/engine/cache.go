@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -13,7 +14,7 @@ func newCache(p *state.Pool, o *Options, target state.Layout, token func() float
 	if !o.Cache {
 		return nil
 	}
-	c := prefix.Options{Target: target, Disk: o.Disk, Shared: o.Shared, TokenTime: token, Observer: o.Observer}
+	c := prefix.Options{Target: target, Tiers: store.Tiers{Disk: o.Disk, Shared: o.Shared}, TokenTime: token, Observer: o.Observer}
 	if o.Drafter != nil && !o.Drafter.Layout().Empty() {
 		c.Drafts = append(c.Drafts, o.Drafter.Layout())
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/engine/schedule"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -39,11 +40,11 @@ type Options struct {
 	MaxRound    time.Duration // maximum time that a round should take while text is generated; 0: half as long again as without prompts
 	Context     int           // maximum number of tokens of a sequence; 0: the model's limit
 
-	Cache bool         // have a prefix cache
-	Disk  *prefix.Disk // and keep it on disk, for the next process; nil: not. The caller closes it after the engine
+	Cache bool        // have a prefix cache
+	Disk  *store.Disk // and keep it on disk, for the next process; nil: not. The caller closes it after the engine
 	// Shared is the store that the cache shares with other processes; may be nil. The caller closes it
 	// after the engine.
-	Shared *prefix.Shared
+	Shared *store.Shared
 	// Observer is told which prefixes the cache can resume; may be nil.
 	Observer prefix.Observer
 

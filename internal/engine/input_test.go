@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
@@ -132,7 +133,7 @@ func TestInputsChangeNothing(t *testing.T) {
 				}
 				dir := t.TempDir()
 				for memory := range int64(2) { // of rows: the default, and none to spare; // the second begins with what the first has left on disk
-					disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 28, Fingerprint: on.name, Log: quiet})
+					disk, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 28, Fingerprint: on.name, Log: quiet})
 					if err != nil {
 						t.Fatal(err)
 					}

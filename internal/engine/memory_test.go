@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
@@ -119,7 +119,7 @@ func TestEntryWithoutMemoryIsAMiss(t *testing.T) {
 	request := Request{Prompt: prompt(129, 1), MaxTokens: 1, Depth: 3, IgnoreEnd: true}
 	run := func(budget int64) (cached int) {
 		t.Helper()
-		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
+		disk, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
-	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
@@ -326,7 +326,7 @@ func TestDiskOutlivesTheEngine(t *testing.T) {
 	request := Request{Prompt: prompt(150, 2), MaxTokens: 8, Depth: 2, Hash: true}
 	run := func() ([]int32, Result) {
 		t.Helper()
-		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
+		disk, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,8 +357,8 @@ func TestDiskOutlivesTheEngine(t *testing.T) {
 func TestWaitingPrefixesStayOnDisk(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	dir := t.TempDir()
-	open := func(m model.Model) (*Engine, *prefix.Disk) {
-		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
+	open := func(m model.Model) (*Engine, *store.Disk) {
+		disk, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -25,7 +26,7 @@ func TestSaltsShareNothing(t *testing.T) {
 		{{}: {0, 128}, {1}: {0, 128}, {2}: {0, 128}},
 		{{}: {128, 128}, {1}: {128, 128}, {2}: {128, 128}, {3}: {0, 128}},
 	} {
-		disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
+		disk, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 30, Fingerprint: "dense"})
 		if err != nil {
 			t.Fatal(err)
 		}

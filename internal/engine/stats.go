@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -43,7 +44,7 @@ type Stats struct {
 	Background BackgroundStats
 	Memory     state.Stats
 	Cache      prefix.Stats // of Memory.Used; zero without a cache
-	Shared     prefix.SharedStats
+	Shared     store.SharedStats
 	TokenTime  time.Duration // of a token of a prompt, lately; 0: not known
 }
 

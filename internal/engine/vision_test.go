@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
@@ -386,7 +387,7 @@ func TestPicturesChangeNothing(t *testing.T) {
 			if run > 0 && !o.Cache {
 				break
 			}
-			disk, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 28, Fingerprint: "vision", Log: quiet})
+			disk, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 28, Fingerprint: "vision", Log: quiet})
 			if err != nil {
 				t.Fatal(err)
 			}

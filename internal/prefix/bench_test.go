@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -31,7 +32,7 @@ func BenchmarkHit(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		store := func() {
+		put := func() {
 			if err := c.Store(Salt{}, Text{Tokens: tokens}, target, Draft{memory, row}); err != nil {
 				b.Fatal(err)
 			}
@@ -39,11 +40,11 @@ func BenchmarkHit(b *testing.B) {
 		b.Run(fmt.Sprintf("op=store/n=%d", n), func(b *testing.B) {
 			b.SetBytes(benchTarget.RecurrentBytes())
 			for b.Loop() {
-				store()
+				put()
 				c.Shrink(1 << 40)
 			}
 		})
-		store()
+		put()
 		prompt := slices.Concat(tokens, []int32{1})
 		b.Run(fmt.Sprintf("op=find/n=%d", n), func(b *testing.B) {
 			for b.Loop() {
@@ -53,9 +54,9 @@ func BenchmarkHit(b *testing.B) {
 		b.Run(fmt.Sprintf("op=keys/n=%d", n), func(b *testing.B) { // of the pages on disk
 			text := Text{Tokens: prompt}
 			for b.Loop() {
-				k := rootKey("bench")
+				var k store.Key
 				for at := backend.PageTokens; at < n; at += backend.PageTokens {
-					k = k.next(&text, at-backend.PageTokens, at)
+					k = text.key(k, at-backend.PageTokens, at)
 				}
 			}
 		})

@@ -4,11 +4,11 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/filetest"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
 // bomb is a log whose lines with a certain text panic, as a background task panicked would.
@@ -34,12 +34,12 @@ func (b *bomb) Handle(_ context.Context, r slog.Record) error {
 // is told, and the disk goes on.
 func TestDiskSurvivesPanics(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range fill(t, dir, DiskOptions{}, 1, 100) {
+	for _, name := range fill(t, dir, store.DiskOptions{}, 1, 100) {
 		filetest.Write(t, name, "damaged")
 	}
 	n := newToy(t, 1<<20)
 	log := &bomb{text: "file ignored", faults: make(chan string, 10)}
-	d := openDisk(t, dir, DiskOptions{Log: slog.New(log)})
+	d := openDisk(t, dir, store.DiskOptions{Log: slog.New(log)})
 	c := n.cache(d)
 	if got := fetched(c, story(0, 101)); got != 0 {
 		t.Errorf("%d tokens of damaged files", got)
@@ -52,22 +52,14 @@ func TestDiskSurvivesPanics(t *testing.T) {
 
 	dir = t.TempDir()
 	log = &bomb{text: "file not written", faults: make(chan string, 10)}
-	d = openDisk(t, dir, DiskOptions{Log: slog.New(log)})
+	d = openDisk(t, dir, store.DiskOptions{Log: slog.New(log)})
 	c = n.cache(d)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	n.remember(c, story(1, 101), 100)
 	<-log.faults
-	for { // what is left of the job is taken off the list after that
-		d.mu.Lock()
-		left := d.pending
-		d.mu.Unlock()
-		if left == 0 {
-			break
-		}
-		runtime.Gosched()
-	}
+	await(t, d)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +69,7 @@ func TestDiskSurvivesPanics(t *testing.T) {
 	n.remember(c, story(1, 101), 100)
 	c.Close()
 	d.Close()
-	if s := d.Stats(); s.Written == 0 || s.Written != int64(len(folder(t, dir))) || d.pending != 0 {
-		t.Errorf("%+v, %d bytes pending", s, d.pending)
+	if s := d.Stats(); s.Written == 0 || s.Written != int64(len(folder(t, dir))) || s.Queued != 0 {
+		t.Errorf("%+v", s)
 	}
 }

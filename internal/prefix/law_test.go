@@ -15,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -53,8 +54,8 @@ func openOn(t *testing.T, name string, o model.Options, device backend.Options) 
 	return &rig{t, m, state.NewPool(b, 1<<30)}
 }
 
-func (r *rig) cache(d *prefix.Disk) *prefix.Cache {
-	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Drafts: []state.Layout{r.m.Head().Layout()}, Disk: d})
+func (r *rig) cache(d *store.Disk) *prefix.Cache {
+	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Drafts: []state.Layout{r.m.Head().Layout()}, Tiers: store.Tiers{Disk: d}})
 }
 
 // reader reads a text: the model its tokens, the head the pairs of a hidden row and the
@@ -278,7 +279,7 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	text := randomText(rng, r.m.Info().Vocab, 160)
 	x := r.reader(text)
 	defer x.close()
-	d, err := prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "moe"})
+	d, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 30, Fingerprint: "moe"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +293,7 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	d.Close()
 
 	r = open(t, sub.name, sub.o)
-	if d, err = prefix.OpenDisk(dir, prefix.DiskOptions{Bytes: 1 << 30, Fingerprint: "moe"}); err != nil {
+	if d, err = store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 30, Fingerprint: "moe"}); err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
@@ -320,21 +321,21 @@ func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 9))
 	const boundary, length = 140, 150
 	var text []int32
-	share := func(r *rig, store prefix.Store, do func(*prefix.Cache)) {
-		s := prefix.NewShared(store, prefix.SharedOptions{Fingerprint: "moe", Uses: 1})
+	share := func(r *rig, files store.Store, do func(*prefix.Cache)) {
+		s := store.NewShared(files, store.SharedOptions{Fingerprint: "moe", Uses: 1})
 		defer s.Close()
-		c := prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Drafts: []state.Layout{r.m.Head().Layout()}, Shared: s})
+		c := prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Drafts: []state.Layout{r.m.Head().Layout()}, Tiers: store.Tiers{Shared: s}})
 		defer c.Close()
 		do(c)
 	}
-	stores, alone := map[string]prefix.Store{}, map[string]*reader{}
+	stores, alone := map[string]store.Store{}, map[string]*reader{}
 	for _, isa := range cpuSets(t) {
 		r := openOn(t, sub.name, sub.o, backend.Options{ISA: isa})
 		if text == nil {
 			text = randomText(rng, r.m.Info().Vocab, length+1)
 		}
 		var err error
-		if stores[isa], err = prefix.OpenFolder(t.TempDir()); err != nil {
+		if stores[isa], err = store.OpenFolder(t.TempDir()); err != nil {
 			t.Fatal(err)
 		}
 		x := r.reader(text)
@@ -350,8 +351,8 @@ func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
 	}
 	for reads := range stores {
 		r := openOn(t, sub.name, sub.o, backend.Options{ISA: reads})
-		for wrote, store := range stores {
-			share(r, store, func(c *prefix.Cache) {
+		for wrote, files := range stores {
+			share(r, files, func(c *prefix.Cache) {
 				ready := make(chan struct{})
 				if !c.Fetch(prefix.Salt{}, prefix.Text{Tokens: text}, func() { close(ready) }) {
 					t.Fatal("the store is not asked")

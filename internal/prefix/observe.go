@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
 // Observer is told which prefixes a cache can resume, so that for example a gateway
@@ -30,20 +31,19 @@ type Observer interface {
 // shown is the boundaries that an observer was told of. The cache and the disk's background use it.
 type shown struct {
 	to   Observer
-	disk *Disk
-	stop func() // ends the listening to the disk
+	disk *store.Disk
 
 	mu     sync.Mutex // protects what follows, and the order of calls of the observer
-	texts  map[key]*boundary
-	files  map[name][]*boundary // boundaries that only the disk has, by the files they need
+	texts  map[store.Key]*boundary
+	files  map[store.Name][]*boundary // boundaries that only the disk has, by the files they need
 	closed bool
 }
 
 // boundary is a text that the observer has heard of.
 type boundary struct {
-	key   key
+	key   store.Key
 	text  Text
-	files []name // its files; nil: it is in memory
+	files []store.Name // its files; nil: it is in memory
 }
 
 // newShown is the record for a cache of these options, nil without an observer.
@@ -51,9 +51,9 @@ func newShown(o *Options) *shown {
 	if o.Observer == nil {
 		return nil
 	}
-	s := &shown{to: o.Observer, disk: o.Disk, texts: map[key]*boundary{}, files: map[name][]*boundary{}}
+	s := &shown{to: o.Observer, disk: o.Disk, texts: map[store.Key]*boundary{}, files: map[store.Name][]*boundary{}}
 	if s.disk != nil {
-		s.stop = s.disk.drops.listen(s.dropped)
+		s.disk.Listen(s.dropped)
 	}
 	return s
 }
@@ -71,28 +71,17 @@ func (c *Cache) hide(e *entry) {
 	if e.shown == nil {
 		return
 	}
-	var files []name
+	var files []store.Name
 	if c.o.Disk != nil {
-		files = c.files(Salt{}, &e.shown.text)
+		files = c.names(Salt{}, &e.shown.text)
 	}
 	c.shown.evict(e.shown, files)
 	e.shown = nil
 }
 
-// files are the files of an entry.
-func (c *Cache) files(salt Salt, text *Text) (list []name) {
-	k, at, n := c.root(salt).next(text, 0, 1), 1, len(text.Tokens)
-	for range depth(n) {
-		k = k.next(text, at, at+backend.PageTokens)
-		at += backend.PageTokens
-		list = append(list, name{node: k, rest: -1})
-	}
-	return append(list, name{node: k, rest: n - at, end: k.next(text, at, n)})
-}
-
 // add adds a text that is in memory.
 func (s *shown) add(text *Text) *boundary {
-	k := key{}.next(text, 0, len(text.Tokens))
+	k := text.key(store.Key{}, 0, len(text.Tokens))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.texts[k]
@@ -107,7 +96,7 @@ func (s *shown) add(text *Text) *boundary {
 
 // evict records that a text is no longer in memory. If the disk has all of its files, it can
 // still be resumed.
-func (s *shown) evict(b *boundary, files []name) {
+func (s *shown) evict(b *boundary, files []store.Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.has(files) {
@@ -122,12 +111,12 @@ func (s *shown) evict(b *boundary, files []name) {
 
 // has reports whether the disk has files, all of them; mu is held. One that is queued counts: if
 // it is not written after all, it is dropped.
-func (s *shown) has(files []name) bool {
-	return len(files) > 0 && !slices.ContainsFunc(files, func(n name) bool { return !s.disk.has(n, false) })
+func (s *shown) has(files []store.Name) bool {
+	return len(files) > 0 && !slices.ContainsFunc(files, func(n store.Name) bool { return !s.disk.Has(n) })
 }
 
 // dropped records that the disk no longer has a file.
-func (s *shown) dropped(n name) {
+func (s *shown) dropped(n store.Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range slices.Clone(s.files[n]) {
@@ -161,8 +150,8 @@ func (s *shown) close() {
 	if s == nil {
 		return
 	}
-	if s.stop != nil {
-		s.stop()
+	if s.disk != nil {
+		s.disk.Listen(nil)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,79 +159,4 @@ func (s *shown) close() {
 		s.closed = true
 		s.to.Cleared()
 	}
-}
-
-// drops is the files that a disk no longer has, for one listener.
-type drops struct {
-	mu   sync.Mutex // protects what follows
-	list []name
-	wake chan struct{} // there is something on the list; nil: there is no listener
-}
-
-// add puts a file on the list. It does not wait.
-func (d *drops) add(n name) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.wake == nil {
-		return
-	}
-	d.list = append(d.list, n)
-	select {
-	case d.wake <- struct{}{}:
-	default: // it will run anyway
-	}
-}
-
-// next is the first file on the list, without the last reported one.
-func (d *drops) next(told bool) (n name, ok bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if told && len(d.list) > 0 {
-		d.list = d.list[1:]
-	}
-	if len(d.list) == 0 {
-		d.list = nil
-		return n, false
-	}
-	return d.list[0], true
-}
-
-// listen calls f in the background with each file that is dropped from now on, until stop is
-// called, which returns when f is not running.
-func (d *drops) listen(f func(name)) (stop func()) {
-	wake, quit, done := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-	d.mu.Lock()
-	d.wake, d.list = wake, nil
-	d.mu.Unlock()
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-wake:
-				for n, ok := d.next(false); ok; n, ok = d.next(true) {
-					f(n)
-				}
-			case <-quit:
-				return
-			}
-		}
-	}()
-	return func() {
-		d.mu.Lock()
-		d.wake = nil
-		d.mu.Unlock()
-		close(quit)
-		<-done
-	}
-}
-
-// Idle reports whether no write is pending, and the listener has been told of
-// all removed files.
-func (d *Disk) Idle() bool {
-	d.mu.Lock()
-	pending := d.pending
-	d.mu.Unlock()
-	d.drops.mu.Lock()
-	defer d.drops.mu.Unlock()
-	return pending == 0 && len(d.drops.list) == 0
 }

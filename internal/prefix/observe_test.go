@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -46,14 +47,14 @@ func (l *listener) Cleared() {
 	l.cleared++
 }
 
-func (n *toy) observed(d *Disk, l *listener) *Cache {
-	return New(n.pool, Options{Target: n.target, Drafts: []state.Layout{n.memory}, Disk: d, Observer: l})
+func (n *toy) observed(d *store.Disk, l *listener) *Cache {
+	return New(n.pool, Options{Target: n.target, Drafts: []state.Layout{n.memory}, Tiers: store.Tiers{Disk: d}, Observer: l})
 }
 
-// idle waits until the disk has done all that it was asked, and all was said about it.
-func (d *Disk) idle(t *testing.T) {
+// await waits until the disk has written everything that was queued, and has told the observer.
+func await(t *testing.T, d *store.Disk) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Minute); !d.Idle(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); d.Stats().Queued > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the disk is not idle")
 		}
@@ -77,10 +78,10 @@ func TestObserverHearsWhatCanBeResumed(t *testing.T) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 4))
 			n := newMixture(t, int(seed)%len(mixtures), 16, 7)
-			var d *Disk
+			var d *store.Disk
 			size := disks[seed/uint64(len(mixtures))]
 			if size > 0 {
-				d = openDisk(t, t.TempDir(), DiskOptions{Bytes: size})
+				d = openDisk(t, t.TempDir(), store.DiskOptions{Bytes: size})
 			}
 			l := newListener(t)
 			c := n.observed(d, l)
@@ -117,7 +118,7 @@ func TestObserverHearsWhatCanBeResumed(t *testing.T) {
 				for p := range pages {
 					tokens := story(i, pages*backend.PageTokens+1)[:(p+1)*backend.PageTokens+1]
 					if d != nil {
-						d.idle(t)
+						await(t, d)
 					}
 					heard := c.heard(l, tokens[:len(tokens)-1])
 					fetched(c, tokens)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -22,10 +23,9 @@ type Salt [16]byte
 
 // Options configure a cache.
 type Options struct {
-	Target state.Layout   // of the model
-	Drafts []state.Layout // of its drafters with a state on the device
-	Disk   *Disk          // additional storage of entries; may be nil
-	Shared *Shared        // storage shared with other processes; may be nil
+	Target      state.Layout   // of the model
+	Drafts      []state.Layout // of its drafters with a state on the device
+	store.Tiers                // additional storage of entries
 	// TokenTime is the time of computing a token of a prompt in seconds; nil or 0: not known. It
 	// is called by the goroutine that uses the cache.
 	TokenTime func() float64
@@ -127,18 +127,6 @@ func (c *Cache) Store(salt Salt, text Text, target *state.State, drafts ...Draft
 		return fmt.Errorf("prefix: %d tokens: %w", n, err)
 	}
 	return c.writeThrough(salt, text, c.insert(salt, text, x))
-}
-
-// writeThrough passes a stored or found entry on to the disk and the shared store. Errors are as
-// those of spill.
-func (c *Cache) writeThrough(salt Salt, text Text, e *entry) error {
-	if c.o.Disk != nil && !e.spilled {
-		e.spilled = true // even if parts do not fit into the queue
-		if _, err := c.spill(c.o.Disk, salt, text, e); err != nil {
-			return err
-		}
-	}
-	return c.share(salt, text, e)
 }
 
 // parts saves the parts of an entry.

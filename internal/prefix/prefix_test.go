@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-func (n *toy) cache(d *Disk) *Cache {
-	return New(n.pool, Options{Target: n.target, Drafts: []state.Layout{n.memory}, Disk: d})
+func (n *toy) cache(d *store.Disk) *Cache {
+	return New(n.pool, Options{Target: n.target, Drafts: []state.Layout{n.memory}, Tiers: store.Tiers{Disk: d}})
 }
 
 // story is n tokens that differ from those of other seeds.

@@ -2,6 +2,8 @@ package prefix
 
 import (
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
 // TestSaltsKeepTextsApart stores a text under one salt and looks for it under others, in
@@ -9,7 +11,7 @@ import (
 func TestSaltsKeepTextsApart(t *testing.T) {
 	dir := t.TempDir()
 	n := newToy(t, 1<<20)
-	d := openDisk(t, dir, DiskOptions{Fingerprint: "a"})
+	d := openDisk(t, dir, store.DiskOptions{Fingerprint: "a"})
 	c := n.cache(d)
 	tokens := story(1, 201)
 	length := func(c *Cache, salt Salt) int {
@@ -27,7 +29,7 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 		x.restore(h, tokens)
 		return h.Len()
 	}
-	store := func(salt Salt, at int) {
+	put := func(salt Salt, at int) {
 		t.Helper()
 		x := n.open()
 		defer x.close()
@@ -38,8 +40,8 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 		}
 	}
 	want := map[Salt]int{{}: 0, {1}: 100, {2}: 0, {3}: 150, {15: 1}: 0}
-	store(Salt{1}, 100)
-	store(Salt{3}, 150)
+	put(Salt{1}, 100)
+	put(Salt{3}, 150)
 	for salt, l := range want {
 		if got := length(c, salt); got != l {
 			t.Errorf("salt %x: %d tokens found, want %d", salt, got, l)
@@ -52,7 +54,7 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 	c.Close()
 	d.Close()
 	n = newToy(t, 1<<20)
-	c = n.cache(openDisk(t, dir, DiskOptions{Fingerprint: "a"}))
+	c = n.cache(openDisk(t, dir, store.DiskOptions{Fingerprint: "a"}))
 	for salt, l := range want {
 		if got := length(c, salt); got != l {
 			t.Errorf("salt %x: %d tokens found on disk, want %d", salt, got, l)

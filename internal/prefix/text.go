@@ -1,10 +1,12 @@
 package prefix
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
 // Text is the input of a model: the ids of tokens, and -1 where a row of Inputs
@@ -47,6 +49,16 @@ func (t *Text) ids() (ids []int32, rows []Rows) {
 	return ids, rows
 }
 
+// key is that of a prefix whose key is before and the stretch [from, to) behind it.
+func (t *Text) key(before store.Key, from, to int) store.Key {
+	data := make([]byte, 0, 4*(to-from))
+	for _, id := range t.Tokens[from:to] {
+		data = binary.LittleEndian.AppendUint32(data, uint32(id))
+	}
+	rows := t.digest(from, to)
+	return before.Next(data, rows[:])
+}
+
 // digest identifies the rows in a part of a text. It is zero without rows.
 type digest [16]byte
 
@@ -62,7 +74,8 @@ func (t *Text) digest(from, to int) (d digest) {
 		}
 	}
 	if data != nil {
-		copy(d[:], sum(data))
+		sum := sha256.Sum256(data)
+		copy(d[:], sum[:])
 	}
 	return d
 }

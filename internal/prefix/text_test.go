@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
 // mosaic is a text with images: what the cache is told of it, and ids that stand for what was
@@ -45,7 +47,7 @@ func TestPicturesNeverMeet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 14))
 	dir := t.TempDir()
 	n := newToy(t, 1<<22)
-	d := openDisk(t, dir, DiskOptions{Fingerprint: "a", Bytes: 1 << 24})
+	d := openDisk(t, dir, store.DiskOptions{Fingerprint: "a", Bytes: 1 << 24})
 	c := n.cache(d)
 	var stored [][]int32
 	for range 8 {
@@ -99,7 +101,7 @@ func TestPicturesNeverMeet(t *testing.T) {
 	c.Close()
 	d.Close()
 	n = newToy(t, 1<<22)
-	c = n.cache(openDisk(t, dir, DiskOptions{Fingerprint: "a", Bytes: 1 << 24}))
+	c = n.cache(openDisk(t, dir, store.DiskOptions{Fingerprint: "a", Bytes: 1 << 24}))
 	check("disk", c)
 	c.Close()
 	if inside == 0 {

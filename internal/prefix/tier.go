@@ -1,51 +1,20 @@
 package prefix
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// sections is how many a file has: a page of the target and of each drafter, or the target's snapshot and a snapshot and a row of
-// each drafter, at the end of an entry.
-func (c *Cache) sections(end bool) int {
-	if end {
-		return 1 + 2*len(c.o.Drafts)
-	}
-	return 1 + len(c.o.Drafts)
-}
-
-// tier is where files are written to.
-type tier interface {
-	has(n name, readable bool) bool
-	fits(j *job, bytes int64) bool
-	queue(j job)
-	log() *slog.Logger
-}
-
 // image is an entry on its way from the disk or from a shared store.
 type image struct {
-	salt   Salt
-	text   Text
-	skip   int        // pages that the tree had at the request
-	used   []name     // all files that the entry needs
-	names  []name     // those to read
-	files  [][][]byte // sections of the pages, then of the entry; nil: one could not be read
-	remote bool       // some came from a shared store
-}
-
-// query is the search for a prefix.
-type query struct {
-	salt  Salt
-	text  Text
-	have  int     // tokens that Find would find
-	known int     // pages that the tree has, from the first one on
-	token float64 // seconds to compute one; 0: not known
+	*store.Found
+	salt Salt
+	text Text
 }
 
 // Fetch searches the disk and the shared store for a longer prefix of the salt's text than Find
@@ -53,124 +22,61 @@ type query struct {
 // another goroutine, once, when Find should be called again. It reports whether there is anything to
 // wait for.
 func (c *Cache) Fetch(salt Salt, text Text, done func()) bool {
-	if c.o.Disk == nil && c.o.Shared == nil || len(text.Tokens) < 2 {
+	if !c.tiered() || len(text.Tokens) < 2 {
 		return false
 	}
-	q := query{salt: salt, text: text, known: c.known(salt, text)}
-	if c.o.TokenTime != nil {
-		q.token = c.o.TokenTime()
-	}
+	q := &store.Query{Tokens: len(text.Tokens) - 1, Known: c.known(salt, text), Token: c.tokenTime(), Limit: c.largest(), Drafters: len(c.o.Drafts)}
 	if e := c.longest(salt, text, false); e != nil {
-		q.have = e.target.Len()
+		q.Have = e.target.Len()
 	}
-	x := c.plan(&q, false)
-	limit := c.largest()
-	if c.promising(&q, x) {
-		q.text.Tokens = slices.Clone(text.Tokens)
-		if c.o.Shared.later(func() {
-			defer done() // in any case: the request waits
-			if !c.fetchShared(&q, x, limit) && x != nil {
-				c.read(x, limit)
-				c.arrive(x)
-			}
-		}) {
-			return true
-		}
+	text = Text{slices.Clone(text.Tokens[:q.Tokens]), text.Inputs}
+	q.Nodes = c.nodes(salt, &text)
+	q.End = func(node, rest int) store.Key {
+		at := 1 + node*backend.PageTokens
+		return text.key(q.Nodes[node], at, at+rest)
 	}
-	if x == nil {
-		return false
+	return c.o.Fetch(q, func(x *store.Found) { c.arrive(&image{x, salt, text.until(x.Len)}) }, done)
+}
+
+// tiered reports whether there is a disk or a shared store.
+func (c *Cache) tiered() bool { return c.o.Disk != nil || c.o.Shared != nil }
+
+// tokenTime is the option's, 0 if it is not known.
+func (c *Cache) tokenTime() float64 {
+	if c.o.TokenTime == nil {
+		return 0
 	}
-	return c.o.Disk.later(func() {
-		defer done()
-		c.read(x, limit)
-		c.arrive(x)
-	})
+	return c.o.TokenTime()
 }
 
 // arrive hands an image that was read to the next call of Find.
 func (c *Cache) arrive(x *image) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed && x.files != nil {
+	if !c.closed {
 		c.arrived = append(c.arrived, x)
 	}
 }
 
-// read reads an image from the disk.
-func (c *Cache) read(x *image, limit int64) {
-	c.o.Disk.touch(x.used)
-	for i, n := range x.names {
-		file := c.o.Disk.read(n, c.sections(i == len(x.names)-1), limit)
-		if file == nil {
-			x.files = nil
-			return
-		}
-		x.files = append(x.files, file)
+// nodes are the keys of the nodes of a text, the root's first. They tell models and salts apart.
+func (c *Cache) nodes(salt Salt, text *Text) []store.Key {
+	layouts := ""
+	for _, l := range c.layouts() {
+		l.MaxDrafts = 0 // of the workspace only
+		layouts += fmt.Sprintf("%+v ", l)
 	}
-}
-
-// plan finds the longest entry on the disk, or with shared also among the known ones of the shared store,
-// nil if none is longer than the tree's.
-func (c *Cache) plan(q *query, shared bool) (best *image) {
-	have, at := q.have, 1
-	fed := len(q.text.Tokens) - 1
-	var pages []name
-	k := c.root(q.salt).next(&q.text, 0, 1)
-	for {
-		for _, n := range c.entries(k, shared) {
-			if end := at + n.rest; end <= fed && end > have && k.next(&q.text, at, end) == n.end {
-				have = end
-				best = &image{salt: q.salt, text: Text{slices.Clone(q.text.Tokens[:end]), q.text.Inputs}, used: append(slices.Clone(pages), n)}
-			}
-		}
-		end := at + backend.PageTokens
-		if end > fed {
-			break
-		}
-		k = k.next(&q.text, at, end)
-		page := name{node: k, rest: -1}
-		if at = end; !c.has(page, shared) && (!shared || len(pages) >= q.known) {
-			break
-		}
-		pages = append(pages, page)
-	}
-	if best != nil {
-		best.skip = min(q.known, len(best.used)-1)
-		best.names = best.used[best.skip:]
-	}
-	return best
-}
-
-// entries are the names of a node's entries.
-func (c *Cache) entries(k key, shared bool) (list []name) {
-	if c.o.Disk != nil {
-		list = c.o.Disk.entries(k)
-	}
-	if shared {
-		list = append(list, c.o.Shared.entries(k)...)
+	list := []store.Key{text.key(c.o.Root(fmt.Sprintf("%s%x", layouts, salt)), 0, 1)}
+	for at := 1; at+backend.PageTokens <= len(text.Tokens); at += backend.PageTokens {
+		list = append(list, text.key(list[len(list)-1], at, at+backend.PageTokens))
 	}
 	return list
 }
 
-// has reports whether a file can be read.
-func (c *Cache) has(n name, shared bool) bool {
-	return c.local(n) || shared && c.o.Shared.has(n, true)
-}
-
-// root is the key of all texts of this model and of a salt.
-func (c *Cache) root(salt Salt) key {
-	layouts := ""
-	for _, l := range c.layouts() {
-		l.MaxDrafts = 0 // of the workspace only
-		layouts += fmt.Sprintf(" %+v", l)
-	}
-	fingerprint := ""
-	if c.o.Disk != nil {
-		fingerprint = c.o.Disk.o.Fingerprint
-	} else {
-		fingerprint = c.o.Shared.o.Fingerprint
-	}
-	return rootKey(fmt.Sprintf("%q%s %x", fingerprint, layouts, salt))
+// names are the files of an entry.
+func (c *Cache) names(salt Salt, text *Text) []store.Name {
+	n, at := len(text.Tokens), 1+depth(len(text.Tokens))*backend.PageTokens
+	nodes := c.nodes(salt, text)
+	return store.Names(nodes, n-at, text.key(nodes[len(nodes)-1], at, n))
 }
 
 // largest is the maximum size of a file of this model.
@@ -218,42 +124,29 @@ func (c *Cache) admit(x *image) {
 	if err != nil {
 		p.release()
 		if bad >= 0 {
-			c.ignore(x.names[bad], err)
+			c.o.Ignore(x.Names[bad], err)
 		}
 		return
 	}
 	e := c.insert(x.salt, x.text, p)
-	e.shared = e.shared || x.remote
-	e.spilled = !x.remote
-}
-
-// ignore records that a file with a right checksum is useless.
-func (c *Cache) ignore(n name, err error) {
-	if d := c.o.Disk; d != nil && d.has(n, true) {
-		d.ignore(n, err)
-	} else if c.o.Shared != nil {
-		c.o.Shared.ignore(n, fmt.Errorf("%w: %w", errForeign, err))
-	}
+	e.shared = e.shared || x.Remote
+	e.spilled = !x.Remote
 }
 
 // unpack brings an image to the device. If a file is to blame for an error, bad is its
 // index, else -1.
 func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 	p = c.noParts()
-	if c.known(x.salt, x.text) < x.skip {
+	if c.known(x.salt, x.text) < x.Skip {
 		return p, -1, errors.New("a preceding block of the prefix was evicted")
 	}
-	c.hold(x, &p)
-	last := len(x.files) - 1
-	known := []bool{true} // by kind
-	for i := range c.o.Drafts {
-		known = append(known, c.hasDraft(x, &p, i))
-	}
-	for i, file := range x.files {
+	c.retain(x, &p)
+	last := len(x.Files) - 1
+	for i, file := range x.Files {
 		if i == last {
-			err = c.unpackEnd(&p, x, file, known)
+			err = c.unpackEnd(&p, x, file)
 		} else {
-			err = c.unpackPages(&p, file, known)
+			err = c.unpackPages(&p, file)
 		}
 		if err != nil {
 			if errors.Is(err, state.ErrFull) || errors.Is(err, state.ErrFailed) {
@@ -265,11 +158,11 @@ func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 	return p, -1, nil
 }
 
-// hold adds the tree's pages of an image. They stay, whatever the cache evicts for the
+// retain adds the tree's pages of an image. They stay, whatever the cache evicts for the
 // rest of it.
-func (c *Cache) hold(x *image, to *parts) {
+func (c *Cache) retain(x *image, to *parts) {
 	c.walk(x.salt, x.text, func(n *node, _ int) {
-		if n.parent == nil || len(to.pages[0]) == x.skip {
+		if n.parent == nil || len(to.pages[0]) == x.Skip {
 			return
 		}
 		for kind, p := range n.pages {
@@ -281,23 +174,19 @@ func (c *Cache) hold(x *image, to *parts) {
 	})
 }
 
-// hasDraft reports whether an image has the state of drafter i, all of it.
-func (c *Cache) hasDraft(x *image, p *parts, i int) bool {
-	paged, last := c.o.Drafts[i].Paged(), len(x.files)-1
-	if paged && slices.Contains(p.pages[1+i], nil) || len(x.files[last][1+2*i]) == 0 {
-		return false
-	}
-	return !paged || !slices.ContainsFunc(x.files[:last], func(file [][]byte) bool { return len(file[1+i]) == 0 })
-}
-
-func (c *Cache) unpackPages(p *parts, file [][]byte, known []bool) error {
+// unpackPages reads the pages of a node. Those of drafters may be missing.
+func (c *Cache) unpackPages(p *parts, file [][]byte) error {
 	for kind, l := range c.layouts() {
-		if !l.Paged() || !known[kind] {
+		if !l.Paged() {
 			continue
 		}
-		b, rest, err := c.pool.ReadPage(l, file[kind])
-		if err != nil {
-			return err
+		var b *state.Block
+		rest := file[kind]
+		if len(rest) > 0 || kind == 0 {
+			var err error
+			if b, rest, err = c.pool.ReadPage(l, rest); err != nil {
+				return err
+			}
 		}
 		p.pages[kind] = append(p.pages[kind], b)
 		if len(rest) > 0 {
@@ -307,7 +196,8 @@ func (c *Cache) unpackPages(p *parts, file [][]byte, known []bool) error {
 	return nil
 }
 
-func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte, known []bool) (err error) {
+// unpackEnd reads the entry behind the pages, with the states of drafters of which everything is there.
+func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
 	n := len(x.text.Tokens)
 	snapshot := func(l state.Layout, data []byte, n int) *state.Snapshot {
 		if err != nil {
@@ -321,110 +211,67 @@ func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte, known []bool) (err 
 	}
 	p.target = snapshot(c.o.Target, file[0], n)
 	for i, l := range c.o.Drafts {
-		if d := &p.drafts[i]; known[1+i] {
-			if d.state = snapshot(l, file[1+2*i], n-1); err == nil {
-				d.hidden, err = c.pool.ReadRow(file[2+2*i])
+		if len(file[1+2*i]) > 0 && (!l.Paged() || !slices.Contains(p.pages[1+i], nil)) {
+			if p.drafts[i].state = snapshot(l, file[1+2*i], n-1); err == nil {
+				p.drafts[i].hidden, err = c.pool.ReadRow(file[2+2*i])
 			}
 		}
 	}
 	return err
 }
 
-// spill queues the parts of an entry and the nodes before it that a tier lacks, the first
-// pages first. If not all of it fits into the queue, the rest waits for the next entry
-// on the same path, and spill reports false. An error is state.ErrFailed.
-func (c *Cache) spill(d tier, salt Salt, text Text, e *entry) (all bool, err error) {
-	var j job
-	defer func() { d.queue(j) }()
-	var path []*node
-	for n := e.at; n.parent != nil; n = n.parent {
-		path = append(path, n)
-	}
-	k, at := c.root(salt).next(&text, 0, 1), 1
-	for i := len(path) - 1; i >= 0; i-- {
-		k = k.next(&text, at, at+backend.PageTokens)
-		at += backend.PageTokens
-		pages := path[i].pages
-		if all, err = c.pack(d, &j, name{node: k, rest: -1}, c.sections(false), blockBytes(pages), func(b []byte) ([]byte, error) {
-			return appendBlocks(b, pages)
-		}); !all {
-			return false, err
+// writeThrough passes a stored or found entry on to the disk, and to the shared store once it was used
+// often enough. An entry that is computed faster than fetched is not shared. The error is state.ErrFailed.
+func (c *Cache) writeThrough(salt Salt, text Text, e *entry) (err error) {
+	if d := c.o.Disk; d != nil && !e.spilled {
+		e.spilled = true // even if parts do not fit into the queue
+		if _, err := c.spill(d.Write, salt, text, e); err != nil {
+			return err
 		}
 	}
-	n := name{node: k, rest: len(e.rest), end: k.next(&text, at, len(text.Tokens))}
-	return c.pack(d, &j, n, c.sections(true), e.bytes(), e.appendTo)
+	s := c.o.Shared
+	if s == nil {
+		return nil
+	}
+	e.uses++
+	pages := depth(len(text.Tokens))
+	bytes := int64(pages) * c.pageBytes()
+	for _, x := range e.sections() {
+		bytes += x.Bytes()
+	}
+	if !e.shared && s.Wants(e.uses, c.tokenTime(), len(text.Tokens), pages+1, bytes) {
+		e.shared, err = c.spill(s.Write, salt, text, e)
+	}
+	return err
 }
 
-// bytes is the size of an entry without pages.
-func (e *entry) bytes() int64 {
-	n := e.target.Bytes()
-	for _, d := range e.drafts {
-		if d.state != nil {
-			n += d.state.Bytes() + d.hidden.Bytes()
+// spill writes the files of an entry and of the nodes before it to a tier. Results are those of write.
+func (c *Cache) spill(write func([]store.Name, func(int) []store.Section) (bool, error), salt Salt, text Text, e *entry) (bool, error) {
+	names := c.names(salt, &text)
+	nodes := make([]*node, len(names)-1)
+	for n, i := e.at, len(nodes)-1; i >= 0; n, i = n.parent, i-1 {
+		nodes[i] = n
+	}
+	all, err := write(names, func(i int) (list []store.Section) {
+		if i == len(nodes) {
+			return e.sections()
 		}
-	}
-	return n
-}
-
-// pack adds a file with sections of size bytes to a job unless the tier has it. It reports
-// whether the queue has space. An error is that of write, which reads memory of the device.
-func (c *Cache) pack(d tier, j *job, n name, sections int, size int64, write func([]byte) ([]byte, error)) (bool, error) {
-	if d.has(n, false) {
-		j.used = append(j.used, n)
-		return true, nil
-	}
-	if !d.fits(j, int64(fileHeader+8*sections)+size) {
-		return false, nil
-	}
-	data, err := write(startFile(n.key(), sections, size+sha256.Size))
+		for _, p := range nodes[i].pages {
+			list = append(list, p)
+		}
+		return list
+	})
 	if err != nil {
-		d.log().Warn("prefix cache: state not read", "error", err)
-		return false, fmt.Errorf("prefix: %w", err)
+		err = fmt.Errorf("prefix: %w", err)
 	}
-	j.names, j.data = append(j.names, n), append(j.data, data)
-	return true, nil
+	return all, err
 }
 
-func blockBytes(blocks []*state.Block) (n int64) {
-	for _, b := range blocks {
-		if b != nil {
-			n += b.Bytes()
-		}
+// sections are those of the file of an entry: the target's snapshot, a snapshot and a row of each drafter.
+func (e *entry) sections() []store.Section {
+	list := []store.Section{e.target}
+	for _, d := range e.drafts {
+		list = append(list, d.state, d.hidden)
 	}
-	return n
-}
-
-// appendBlocks writes one section per block.
-func appendBlocks(b []byte, blocks []*state.Block) (_ []byte, err error) {
-	for i, x := range blocks {
-		from := len(b)
-		if x != nil {
-			if b, err = x.AppendTo(b); err != nil {
-				return nil, err
-			}
-		}
-		endSection(b, i, from)
-	}
-	return b, nil
-}
-
-// appendTo writes the sections of an entry.
-func (e *entry) appendTo(b []byte) (_ []byte, err error) {
-	from := len(b)
-	if b, err = e.target.AppendTo(b); err != nil {
-		return nil, err
-	}
-	endSection(b, 0, from)
-	for i, d := range e.drafts {
-		for j, write := range []func([]byte) ([]byte, error){d.state.AppendTo, d.hidden.AppendTo} {
-			from = len(b)
-			if d.state != nil {
-				if b, err = write(b); err != nil {
-					return nil, err
-				}
-			}
-			endSection(b, 1+2*i+j, from)
-		}
-	}
-	return b, nil
+	return list
 }

@@ -216,6 +216,7 @@ func (c *Cache) insert(salt Salt, text Text, x parts) *entry {
 	for i := range e.drafts {
 		if d := &e.drafts[i]; d.state == nil && x.drafts[i].state != nil {
 			*d, x.drafts[i] = x.drafts[i], draft{}
+			e.spilled, e.shared = false, false // the files of the entry lack the drafter
 			c.book(1, d.blocks()...)
 		}
 	}

@@ -10,11 +10,12 @@ import (
 
 	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
 // Store is a store of prefixes that several processes share.
 type Store interface {
-	prefix.Store
+	store.Store
 	// OpenSecret returns the secret of all processes that share the store. Salts are mixed with it.
 	OpenSecret(ctx context.Context) ([sha256.Size]byte, error)
 	Close()

@@ -34,13 +34,13 @@ type Controller struct {
 
 	accepted  [numSources][MaxDepth]frequency
 	tried     [cost.Drafters]float64 // runs that had a source, decaying
-	trial     int     // drafts of the running trial, or of the last
-	idle      int     // rounds since drafts were chosen, of those that could have had some
-	left      int     // rounds until a trial may begin, the running trial included
-	spent     float64 // rounds that trials have cost and that are not earned yet
-	price     float64 // tokens that the time of one level is worth: those of the choice in that time
-	runs      int     // of the batch
-	each, row float64 // tokens that a run's share of one level is worth, and cost of a row of a pass for each run in tokens
+	trial     int                    // drafts of the running trial, or of the last
+	idle      int                    // rounds since drafts were chosen, of those that could have had some
+	left      int                    // rounds until a trial may begin, the running trial included
+	spent     float64                // rounds that trials have cost and that are not earned yet
+	price     float64                // tokens that the time of one level is worth: those of the choice in that time
+	runs      int                    // of the batch
+	each, row float64                // tokens that a run's share of one level is worth, and cost of a row of a pass for each run in tokens
 
 	// Scratch of Choose.
 	order      []increment // all drafts that could be made, the most likely first

@@ -20,8 +20,13 @@ type Block struct {
 // written.
 func (b *Block) Tensor() backend.Tensor { return b.t }
 
-// Bytes is the block's part of the budget.
-func (b *Block) Bytes() int64 { return b.shape.bytes() }
+// Bytes is the block's part of the budget, 0 for a nil block.
+func (b *Block) Bytes() int64 {
+	if b == nil {
+		return 0
+	}
+	return b.shape.bytes()
+}
 
 // Refs is the number of references.
 func (b *Block) Refs() int { return b.refs }
@@ -46,8 +51,11 @@ func (b *Block) Release() {
 }
 
 // AppendTo appends the block's bytes, as the device has them, to dst. It waits for the device; the
-// error is that of Pool.Settle.
+// error is that of Pool.Settle. A nil block has none.
 func (b *Block) AppendTo(dst []byte) ([]byte, error) {
+	if b == nil {
+		return dst, nil
+	}
 	n := len(dst)
 	dst = append(dst, make([]byte, b.Bytes())...)
 	return dst, failed(b.pool.b.ReadBytes(dst[n:], b.t))

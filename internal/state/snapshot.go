@@ -157,6 +157,9 @@ const (
 
 // Bytes is the number of bytes that AppendTo appends.
 func (x *Snapshot) Bytes() int64 {
+	if x == nil {
+		return 0
+	}
 	n := int64(headerBytes + stepBytes*len(x.steps))
 	for _, b := range x.Blocks() {
 		n += b.Bytes()
@@ -164,8 +167,11 @@ func (x *Snapshot) Bytes() int64 {
 	return n
 }
 
-// AppendTo appends the snapshot in a form that ReadSnapshot understands to dst.
+// AppendTo appends the snapshot in a form that ReadSnapshot understands to dst. A nil snapshot is empty.
 func (x *Snapshot) AppendTo(dst []byte) ([]byte, error) {
+	if x == nil {
+		return dst, nil
+	}
 	for _, n := range []int{x.len, x.kept, x.detached} {
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
 	}

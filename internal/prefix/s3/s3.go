@@ -22,7 +22,7 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
-	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
 // Options say how to reach a server, as the variables of the same names do for other programs. The
@@ -174,7 +174,7 @@ func (b *Bucket) explain(err error) error {
 // Close ends idle connections.
 func (b *Bucket) Close() { b.transport.CloseIdleConnections() }
 
-// Get implements prefix.Store.
+// Get implements store.Store.
 func (b *Bucket) Get(ctx context.Context, name string, limit int64) ([]byte, error) {
 	core := minio.Core{Client: b.client}
 	body, info, _, err := core.GetObject(ctx, b.name, b.prefix+name, minio.GetObjectOptions{})
@@ -183,7 +183,7 @@ func (b *Bucket) Get(ctx context.Context, name string, limit int64) ([]byte, err
 	}
 	defer func() { _ = body.Close() }() // read only
 	if info.Size > limit {
-		return nil, prefix.TooLarge(info.Size, limit)
+		return nil, store.TooLarge(info.Size, limit)
 	}
 	data := bytes.NewBuffer(make([]byte, 0, max(info.Size, 0)+bytes.MinRead))
 	n, err := data.ReadFrom(io.LimitReader(body, limit+1))
@@ -191,14 +191,14 @@ func (b *Bucket) Get(ctx context.Context, name string, limit int64) ([]byte, err
 	case err != nil:
 		return nil, plain(ctx, err)
 	case n > limit:
-		return nil, prefix.TooLarge(n, limit)
+		return nil, store.TooLarge(n, limit)
 	case info.Size >= 0 && n != info.Size:
 		return nil, fmt.Errorf("%s: %d of %d bytes: %w", name, n, info.Size, io.ErrUnexpectedEOF)
 	}
 	return data.Bytes(), nil
 }
 
-// Put implements prefix.Store: the first writer wins.
+// Put implements store.Store: the first writer wins.
 func (b *Bucket) Put(ctx context.Context, name string, data []byte, replace bool) error {
 	o := minio.PutObjectOptions{ContentType: "application/octet-stream", DisableMultipart: true}
 	conditional := !replace && !b.plain.Load()
@@ -219,8 +219,8 @@ func (b *Bucket) Put(ctx context.Context, name string, data []byte, replace bool
 	return plain(ctx, err)
 }
 
-// List implements prefix.Store, in one request.
-func (b *Bucket) List(ctx context.Context, begin string, limit int) (items []prefix.Item, err error) {
+// List implements store.Store, in one request.
+func (b *Bucket) List(ctx context.Context, begin string, limit int) (items []store.Item, err error) {
 	limit = min(limit, 1000)
 	one, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -231,7 +231,7 @@ func (b *Bucket) List(ctx context.Context, begin string, limit int) (items []pre
 		if x.Err != nil {
 			return nil, plain(ctx, x.Err)
 		}
-		items = append(items, prefix.Item{Name: strings.TrimPrefix(x.Key, b.prefix), Size: x.Size, Used: x.LastModified})
+		items = append(items, store.Item{Name: strings.TrimPrefix(x.Key, b.prefix), Size: x.Size, Used: x.LastModified})
 		if len(items) == limit {
 			break
 		}

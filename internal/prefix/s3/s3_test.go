@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/filetest"
-	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/prefix/s3/s3test"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
-var _ prefix.Store = (*Bucket)(nil)
+var _ store.Store = (*Bucket)(nil)
 
 func options(s *s3test.Server) Options {
 	return Options{Endpoint: s.URL, AccessKey: s3test.AccessKey, SecretKey: s3test.SecretKey}

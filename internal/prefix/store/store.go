@@ -1,4 +1,7 @@
-package prefix
+// Package store keeps the files of a prefix cache: in a folder of this machine, and in a store that
+// several processes share. It knows the names of files and the keys of prefixes, not their contents.
+// Files are written and read in the background.
+package store
 
 import (
 	"context"
@@ -17,8 +20,7 @@ type Store interface {
 	// Get returns a file. The error is fs.ErrNotExist if it does not exist. A file of more than limit
 	// bytes is an error.
 	Get(ctx context.Context, name string, limit int64) ([]byte, error)
-	// Put writes a file that is not there yet, whole or not at all. One that is there stays, for
-	// the same name has the same contents, unless it is to be replaced.
+	// Put writes a file, whole or not at all. An existing one stays unless replace is set.
 	Put(ctx context.Context, name string, data []byte, replace bool) error
 	// List returns the files whose names begin with a prefix, at most limit of them, in no order.
 	List(ctx context.Context, prefix string, limit int) ([]Item, error)
@@ -59,8 +61,7 @@ func TooLarge(size, limit int64) error {
 }
 
 // Put implements Store. The file is not synced to the device: one that a power failure has
-// damaged does not match its checksum. It replaces an existing file, which has the same contents or
-// is damaged.
+// damaged does not match its checksum. It replaces an existing file.
 func (f Folder) Put(_ context.Context, name string, data []byte, _ bool) error {
 	t, err := os.CreateTemp(string(f), "*"+tempSuffix)
 	if err != nil {
@@ -110,15 +111,14 @@ func (f Folder) List(_ context.Context, prefix string, limit int) (items []Item,
 	return items, nil
 }
 
+// staleTemp is the age of a temporary file that is not being written any more.
+const staleTemp = time.Hour
+
 // notAFile is the size of a folder or a device.
 const notAFile = -1
 
-// Remove removes files. One that is still there will be found by the next process.
-func (f Folder) Remove(names ...string) {
-	for _, n := range names {
-		_ = os.Remove(f.path(n))
-	}
-}
+// Remove removes a file. One that is still there will be found by the next process.
+func (f Folder) Remove(name string) { _ = os.Remove(f.path(name)) }
 
 // Touch notes that a file was used: the next process begins with it. Only the order in which
 // files are removed depends on it.

@@ -1,12 +1,10 @@
-package prefix
+package store
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"log/slog"
-	"maps"
-	"sync"
+	"math"
 	"time"
 )
 
@@ -19,9 +17,6 @@ type SharedOptions struct {
 	// QueueBytes is the maximum memory of files that wait to be written. 0: 256 MiB.
 	QueueBytes int64
 	Log        *slog.Logger // nil: silent
-
-	now      func() time.Time // for tests
-	patience time.Duration    // likewise: how long a fetch may take
 }
 
 // Shared is a store that several processes use, on any machines. It may have any number of files,
@@ -29,22 +24,17 @@ type SharedOptions struct {
 // to be faster than computing. Nothing is ever removed. While it fails, the cache works without
 // it. It is safe for concurrent use.
 type Shared struct {
+	queue
 	store Store
 	o     SharedOptions
 	speed speed
-	jobs  chan job
-	slots chan struct{} // of fetches
-	done  sync.WaitGroup
 	life  context.Context
-	end   context.CancelFunc
+	stop  context.CancelFunc
 
-	mu               sync.Mutex // protects what follows
-	closed           bool
-	nodes            map[key]*known
-	queued           map[name]bool    // written soon
-	damaged          map[name]bool    // to be replaced
-	coming           map[name]*coming // entries that are being fetched
-	pending          int64
+	// The queue's mutex protects what follows.
+	nodes            map[Key]*known
+	damaged          map[Name]bool          // to be replaced
+	coming           map[Name]chan struct{} // entries that are being fetched; closed at the end
 	reading, writing health
 	probing          bool
 	stats            SharedStats
@@ -71,7 +61,7 @@ type SharedStats struct {
 type known struct {
 	at   time.Time
 	page int64          // size; 0: there is none
-	ends map[name]int64 // sizes
+	ends map[Name]int64 // sizes
 }
 
 const (
@@ -92,52 +82,28 @@ func NewShared(store Store, o SharedOptions) *Shared {
 	if o.Uses == 0 {
 		o.Uses = 2
 	}
-	if o.QueueBytes == 0 {
-		o.QueueBytes = defaultQueueBytes
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.now == nil {
-		o.now = time.Now
-	}
-	s := &Shared{
-		store: store, o: o, jobs: make(chan job, queueJobs), slots: make(chan struct{}, fetchSlots),
-		nodes: map[key]*known{}, queued: map[name]bool{}, damaged: map[name]bool{}, coming: map[name]*coming{},
-	}
-	s.life, s.end = context.WithCancel(context.Background())
-	for range writers {
-		s.done.Go(func() {
-			for j := range s.jobs {
-				guard(o.Log, "writing", func() { s.write(&j) })
-				s.abandon(&j)
-			}
-		})
-	}
+	s := &Shared{store: store, o: o, nodes: map[Key]*known{}, damaged: map[Name]bool{}, coming: map[Name]chan struct{}{}}
+	s.life, s.stop = context.WithCancel(context.Background())
+	s.start(s, o.Log, o.QueueBytes, math.MaxInt64, writers, fetchSlots)
 	return s
 }
 
 // Close gives queued jobs a few seconds, and ends the background work.
 func (s *Shared) Close() {
-	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		close(s.jobs)
-	}
-	s.mu.Unlock()
-	late := time.AfterFunc(closeGrace, s.end)
+	s.close()
+	late := time.AfterFunc(closeGrace, s.stop)
 	s.done.Wait()
 	late.Stop()
-	s.end()
+	s.stop()
 }
 
 // Stats is the account at this moment.
 func (s *Shared) Stats() SharedStats {
-	r := s.speed.now(s.o.now())
+	r := s.speed.now(time.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.stats
-	x.Down = s.reading.down
+	x.Down, x.Dropped = s.reading.down, s.dropped
 	x.Latency, x.BytesPerSecond = time.Duration(r.latency*float64(time.Second)), r.bytes
 	return x
 }
@@ -156,14 +122,14 @@ func (s *Shared) fails(h *health, err error) {
 	}
 	s.mu.Lock()
 	s.stats.Failures++
-	tell := h.fail(s.o.now())
+	tell := h.fail(time.Now())
 	s.mu.Unlock()
 	switch {
 	case !tell:
 	case h == &s.writing:
-		s.o.Log.Warn("prefix cache: writes to the shared store fail; prefixes are not written to it until a write succeeds", "error", err)
+		s.log.Warn("prefix cache: writes to the shared store fail; prefixes are not written to it until a write succeeds", "error", err)
 	default:
-		s.o.Log.Warn("prefix cache: the shared store fails; prefixes are computed here until it answers again", "error", err)
+		s.log.Warn("prefix cache: the shared store fails; prefixes are computed here until it answers again", "error", err)
 	}
 }
 
@@ -173,7 +139,7 @@ func (s *Shared) answers(h *health, useful bool) {
 	again := h.answered(useful)
 	s.mu.Unlock()
 	if again {
-		s.o.Log.Info("prefix cache: the shared store works again")
+		s.log.Info("prefix cache: the shared store works again")
 	}
 }
 
@@ -185,10 +151,10 @@ func (s *Shared) usable() bool {
 	if !s.reading.down {
 		return true
 	}
-	if !s.probing && !s.closed && s.reading.due(s.o.now()) {
+	if !s.probing && !s.closed && s.reading.due(time.Now()) {
 		s.probing = true
 		s.done.Go(func() {
-			guard(s.o.Log, "asking", func() { _, _ = s.list(s.life, "probe", 1) })
+			s.guard("asking", func() { _, _ = s.list(s.life, "probe", 1) })
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.probing = false
@@ -207,46 +173,24 @@ func (s *Shared) list(ctx context.Context, prefix string, limit int) ([]Item, er
 		s.fails(&s.reading, err)
 		return nil, err
 	}
-	s.speed.small(s.o.now(), time.Since(start))
+	s.speed.small(time.Now(), time.Since(start))
 	s.answers(&s.reading, false)
 	s.count(func(x *SharedStats) { x.Lookups++ })
 	return items, nil
 }
 
-// later runs fetch in the background. It reports false if too many run already.
-func (s *Shared) later(fetch func()) bool {
+// readable reports whether a file is there as far as is known.
+func (s *Shared) readable(n Name) bool { return s.sizeOf(n) > 0 }
+
+// sizeOf is the size of a file, 0 if it is not known to be there.
+func (s *Shared) sizeOf(n Name) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	select {
-	case s.slots <- struct{}{}:
-	default:
-		return false
-	}
-	s.done.Go(func() {
-		defer func() { <-s.slots }()
-		guard(s.o.Log, "reading", fetch)
-	})
-	return true
+	return s.size(n)
 }
 
-// has reports whether a file is there as far as is known; readable: not just queued.
-func (s *Shared) has(n name, readable bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sizeOf(n) > 0 || !readable && s.queued[n]
-}
-
-// size is that of a file, 0 if it is not known to be there.
-func (s *Shared) size(n name) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sizeOf(n)
-}
-
-func (s *Shared) sizeOf(n name) int64 {
+// size implements tier.
+func (s *Shared) size(n Name) int64 {
 	k := s.nodes[n.node]
 	switch {
 	case k == nil || s.damaged[n]:
@@ -258,11 +202,11 @@ func (s *Shared) sizeOf(n name) int64 {
 }
 
 // entries are the names of a node's entries, as far as it is known.
-func (s *Shared) entries(node key) (list []name) {
+func (s *Shared) entries(node Key) (list []Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.nodes[node]; k != nil {
-		for n := range maps.Keys(k.ends) {
+		for n := range k.ends {
 			if !s.damaged[n] {
 				list = append(list, n)
 			}
@@ -271,23 +215,17 @@ func (s *Shared) entries(node key) (list []name) {
 	return list
 }
 
-// read returns the sections of a file and its size. One that is damaged is ignored from now on.
-func (s *Shared) read(ctx context.Context, n name, sections int, limit int64) ([][]byte, int64, error) {
-	data, err := s.store.Get(ctx, n.String(), limit)
+// read returns the sections of a file. A damaged one is ignored from now on.
+func (s *Shared) read(ctx context.Context, q *Query, n Name) ([][]byte, error) {
+	list, err := getFile(ctx, s.store, q, n)
 	if err != nil {
 		s.ignore(n, err)
-		return nil, 0, err
 	}
-	list, err := openFile(data, n.key(), sections)
-	if err != nil {
-		s.ignore(n, err)
-		return nil, 0, err
-	}
-	return list, int64(len(data)), nil
+	return list, err
 }
 
 // ignore records that a file is unusable: it is gone, or it is damaged and will be replaced.
-func (s *Shared) ignore(n name, err error) {
+func (s *Shared) ignore(n Name, err error) {
 	if isGone(err) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -305,106 +243,59 @@ func (s *Shared) ignore(n name, err error) {
 	s.stats.Ignored++
 	s.mu.Unlock()
 	if !again {
-		s.o.Log.Warn("prefix cache: file of the shared store ignored", "file", n.String(), "error", err)
+		s.log.Warn("prefix cache: file of the shared store ignored", "file", n.String(), "error", err)
 	}
 }
 
-// fits reports whether a number of bytes may be queued besides those of a job.
-func (s *Shared) fits(j *job, bytes int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pending+j.bytes()+bytes <= s.o.QueueBytes {
-		return true
+// begin implements tier.
+func (s *Shared) begin(j *job) bool {
+	if len(j.files) == 0 {
+		return false
 	}
-	s.stats.Dropped++
-	return false
-}
-
-// queue hands a job to the background, or drops it.
-func (s *Shared) queue(j job) {
+	last := j.files[len(j.files)-1].name
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || len(s.jobs) == cap(s.jobs) { // only this function sends, so it never waits
-		s.stats.Dropped += int64(len(j.names))
-		return
-	}
-	s.pending += j.bytes()
-	for _, n := range j.names {
-		s.queued[n] = true
-	}
-	s.jobs <- j
-}
-
-// abandon takes the rest of a job off the list.
-func (s *Shared) abandon(j *job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, n := range j.names {
-		if j.data[i] != nil {
-			s.pending -= int64(len(j.data[i]))
-			s.stats.Dropped++
-			delete(s.queued, n)
-		}
-	}
-}
-
-// write does a job, the entry last: a reader that finds the entry finds its pages.
-func (s *Shared) write(j *job) {
-	s.mu.Lock()
-	off := s.writing.down && !s.writing.due(s.o.now())
+	off, known := s.writing.down && !s.writing.due(time.Now()), s.size(last) > 0
 	s.mu.Unlock()
-	if off || len(j.names) == 0 {
-		return
+	if !off && !known {
+		_ = s.look(s.life, []Key{last.node}) // another process may have been faster
 	}
-	last := j.names[len(j.names)-1]
-	if !s.has(last, true) {
-		_ = s.look(s.life, []key{last.node}) // another process may have been faster
-	}
-	for i, n := range j.names {
-		size := int64(len(j.data[i]))
-		if !s.has(n, true) {
-			if err := s.put(n, j.data[i]); err != nil {
-				s.fails(&s.writing, err)
-				return
-			}
-			s.answers(&s.writing, true)
-		}
-		j.data[i] = nil
-		s.written(n, size)
-	}
+	return !off
 }
 
-func (s *Shared) put(n name, data []byte) error {
+// put implements tier.
+func (s *Shared) put(f *waiting) error {
+	size := sealed(f.data)
+	s.mu.Lock()
+	had, replace := s.size(f.name), f.replace || s.damaged[f.name]
+	s.mu.Unlock()
+	if had >= size {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(s.life, putTime)
 	defer cancel()
-	s.mu.Lock()
-	replace := s.damaged[n]
-	s.mu.Unlock()
-	data = sealFile(data)
-	if err := s.store.Put(ctx, n.String(), data, replace); err != nil {
+	if err := s.store.Put(ctx, f.name.String(), seal(f.data), replace || had > 0); err != nil {
+		s.fails(&s.writing, err)
 		return err
 	}
-	s.count(func(x *SharedStats) { x.Written++; x.WrittenBytes += int64(len(data)) })
+	s.answers(&s.writing, true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Written++
+	s.stats.WrittenBytes += size
+	delete(s.damaged, f.name)
+	if k := s.node(f.name.node); f.name.rest < 0 {
+		k.page = max(k.page, size)
+	} else {
+		k.ends[f.name] = max(k.ends[f.name], size)
+	}
 	return nil
 }
 
-// written records that a file of a job is in the store.
-func (s *Shared) written(n name, size int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pending -= size
-	delete(s.queued, n)
-	delete(s.damaged, n)
-	k := s.node(n.node)
-	if size += sha256.Size; n.rest < 0 {
-		k.page = size
-	} else {
-		k.ends[n] = size
-	}
-}
+// end implements tier.
+func (s *Shared) end(*job) {}
 
 // node is the lookup of a node; mu is held.
-func (s *Shared) node(at key) *known {
+func (s *Shared) node(at Key) *known {
 	k := s.nodes[at]
 	if k == nil {
 		if len(s.nodes) >= maxNodes {
@@ -414,10 +305,14 @@ func (s *Shared) node(at key) *known {
 				}
 			}
 		}
-		k = &known{ends: map[name]int64{}}
+		k = &known{ends: map[Name]int64{}}
 		s.nodes[at] = k
 	}
 	return k
 }
 
-func (s *Shared) log() *slog.Logger { return s.o.Log }
+// Wants reports whether an entry of that many tokens, files and bytes is to be written: it was used often
+// enough, and fetching it is expected to be faster than computing it at token seconds each.
+func (s *Shared) Wants(uses int, token float64, tokens, files int, bytes int64) bool {
+	return uses >= s.o.Uses && worth(s.speed.now(time.Now()), token, tokens, files, bytes)
+}

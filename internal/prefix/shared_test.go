@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,19 +18,20 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
 // flaky is a folder that fails when it is told to.
 type flaky struct {
-	Folder
+	store.Folder
 	fault atomic.Pointer[func(op, name string, data []byte) ([]byte, error)]
 	calls atomic.Int64
 }
 
 func newFlaky(t *testing.T) *flaky {
 	t.Helper()
-	f, err := OpenFolder(t.TempDir())
+	f, err := store.OpenFolder(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,44 +67,25 @@ func (f *flaky) Put(ctx context.Context, name string, data []byte, replace bool)
 	if _, err := f.do("put", name, data); err != nil {
 		return err
 	}
-	if _, err := os.Stat(f.path(name)); err == nil && !replace {
+	if _, err := os.Stat(filepath.Join(string(f.Folder), name)); err == nil && !replace {
 		return nil // the first writer wins
 	}
 	return f.Folder.Put(ctx, name, data, replace)
 }
 
-func (f *flaky) List(ctx context.Context, prefix string, limit int) ([]Item, error) {
+func (f *flaky) List(ctx context.Context, prefix string, limit int) ([]store.Item, error) {
 	if _, err := f.do("list", prefix, nil); err != nil {
 		return nil, err
 	}
 	return f.Folder.List(ctx, prefix, limit)
 }
 
-// clock is a time that tests set.
-type clock struct {
-	mu sync.Mutex
-	t  time.Time
-}
-
-func (c *clock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.t
-}
-
-func (c *clock) add(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.t = c.t.Add(d)
-}
-
 // process is a cache that shares a store with others.
 type process struct {
 	*toy
-	s     *Shared
+	s     *store.Shared
 	c     *Cache
 	l     *listener
-	clock *clock
 	log   *safeLog
 	token float64 // seconds
 }
@@ -140,15 +121,15 @@ func (l *safeLog) lines(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-func newProcess(t *testing.T, store Store, o SharedOptions, disk *Disk) *process {
+func newProcess(t *testing.T, files store.Store, o store.SharedOptions, disk *store.Disk) *process {
 	t.Helper()
-	p := &process{toy: newToy(t, 1<<22), l: newListener(t), clock: &clock{t: time.Unix(1e9, 0)}, log: &safeLog{}}
-	o.now, o.Log = p.clock.now, slog.New(slog.NewTextHandler(p.log, nil))
+	p := &process{toy: newToy(t, 1<<22), l: newListener(t), log: &safeLog{}}
+	o.Log = slog.New(slog.NewTextHandler(p.log, nil))
 	if o.Uses == 0 {
 		o.Uses = 1
 	}
-	p.s = NewShared(store, o)
-	p.c = New(p.pool, Options{Target: p.target, Drafts: []state.Layout{p.memory}, Disk: disk, Shared: p.s, TokenTime: func() float64 { return p.token }, Observer: p.l})
+	p.s = store.NewShared(files, o)
+	p.c = New(p.pool, Options{Target: p.target, Drafts: []state.Layout{p.memory}, Tiers: store.Tiers{Disk: disk, Shared: p.s}, TokenTime: func() float64 { return p.token }, Observer: p.l})
 	t.Cleanup(p.end)
 	return p
 }
@@ -163,9 +144,9 @@ func (p *process) end() {
 }
 
 // write has a process of its own store a text at some lengths.
-func write(t *testing.T, store Store, tokens []int32, lengths ...int) {
+func write(t *testing.T, files store.Store, tokens []int32, lengths ...int) {
 	t.Helper()
-	p := newProcess(t, store, SharedOptions{}, nil)
+	p := newProcess(t, files, store.SharedOptions{}, nil)
 	p.remember(p.c, tokens, lengths...)
 	p.end()
 }
@@ -177,7 +158,7 @@ func TestSharedServesOtherProcesses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	observed := 0 // boundaries that an observer has heard of
 	for round := range 6 {
-		store := newFlaky(t)
+		files := newFlaky(t)
 		base := story(uint64(round), 3000)
 		type stored struct {
 			tokens []int32
@@ -197,7 +178,7 @@ func TestSharedServesOtherProcesses(t *testing.T) {
 			slices.Sort(lengths)
 			lengths = slices.Compact(lengths)
 			lengths = lengths[:1+rng.IntN(len(lengths))]
-			write(t, store, tokens, lengths...)
+			write(t, files, tokens, lengths...)
 			for _, l := range lengths {
 				all = append(all, stored{tokens, l})
 			}
@@ -212,7 +193,7 @@ func TestSharedServesOtherProcesses(t *testing.T) {
 					want = x.length
 				}
 			}
-			p := newProcess(t, store, SharedOptions{}, nil)
+			p := newProcess(t, files, store.SharedOptions{}, nil)
 			got := fetched(p.c, tokens)
 			if len(tokens) <= 64 { // not worth asking
 				want = 0
@@ -244,46 +225,48 @@ func TestSharedServesOtherProcesses(t *testing.T) {
 
 // TestSharedAsksOnceForNothing: a text of which nothing is there costs one exchange, and none for
 // a while after that.
-func TestSharedAsksOnceForNothing(t *testing.T) {
-	store := newFlaky(t)
-	p := newProcess(t, store, SharedOptions{}, nil)
+func TestSharedAsksOnceForNothing(t *testing.T) { synctest.Test(t, testSharedAsksOnce) }
+
+func testSharedAsksOnce(t *testing.T) {
+	files := newFlaky(t)
+	p := newProcess(t, files, store.SharedOptions{}, nil)
 	tokens := story(1, 3000)
 	for range 5 {
 		if n := fetched(p.c, tokens); n != 0 {
 			t.Fatalf("found %d tokens", n)
 		}
 	}
-	if n := store.calls.Load(); n != 2 {
+	if n := files.calls.Load(); n != 2 {
 		t.Errorf("%d requests, want 2", n)
 	}
-	write(t, store, tokens, 2500)
-	p.clock.add(freshFor + 1)
+	write(t, files, tokens, 2500)
+	time.Sleep(31 * time.Second)
 	if n := fetched(p.c, tokens); n != 2500 {
 		t.Errorf("found %d tokens of what another process has written since", n)
 	}
-	before := store.calls.Load()
-	if n := fetched(p.c, tokens[:2501+50]); n != 2500 || store.calls.Load() != before {
-		t.Errorf("%d tokens, %d requests for less than a page", n, store.calls.Load()-before)
+	before := files.calls.Load()
+	if n := fetched(p.c, tokens[:2501+50]); n != 2500 || files.calls.Load() != before {
+		t.Errorf("%d tokens, %d requests for less than a page", n, files.calls.Load()-before)
 	}
 }
 
 // TestSharedIsWrittenAfterUses counts the uses of a boundary until it is written.
 func TestSharedIsWrittenAfterUses(t *testing.T) {
 	for _, uses := range []int{1, 2, 3, 5} {
-		store := newFlaky(t)
+		files := newFlaky(t)
 		tokens := story(1, 301)
 		for used := 1; used <= uses; used++ {
-			p := newProcess(t, store, SharedOptions{Uses: uses}, nil)
+			p := newProcess(t, files, store.SharedOptions{Uses: uses}, nil)
 			p.remember(p.c, tokens, 300)
 			for i := 1; i < used; i++ {
 				p.resume(tokens, 300)
 			}
 			p.end()
-			if got := len(folder(t, string(store.Folder))); got > 0 != (used == uses) {
+			if got := len(folder(t, string(files.Folder))); got > 0 != (used == uses) {
 				t.Errorf("%d files after %d of %d uses", got, used, uses)
 			}
 		}
-		q := newProcess(t, store, SharedOptions{Uses: 1}, nil)
+		q := newProcess(t, files, store.SharedOptions{Uses: 1}, nil)
 		if n := fetched(q.c, tokens); n != 300 {
 			t.Errorf("found %d tokens", n)
 		}
@@ -296,21 +279,23 @@ func TestSharedIsWrittenAfterUses(t *testing.T) {
 
 // TestSharedDegrades takes the store away and brings it back: lookups meanwhile miss
 // without a request, one log line reports each change, and no intervention is needed.
-func TestSharedDegrades(t *testing.T) {
-	store := newFlaky(t)
+func TestSharedDegrades(t *testing.T) { synctest.Test(t, testSharedDegrades) }
+
+func testSharedDegrades(t *testing.T) {
+	files := newFlaky(t)
 	var texts [][]int32
 	for i := range 30 {
 		texts = append(texts, story(uint64(i), 201))
-		write(t, store, texts[i], 200)
+		write(t, files, texts[i], 200)
 	}
-	p := newProcess(t, store, SharedOptions{}, nil)
+	p := newProcess(t, files, store.SharedOptions{}, nil)
 	if fetched(p.c, texts[0]) != 200 {
 		t.Fatal("not found")
 	}
 	for _, op := range []string{"list", "get"} {
 		before := p.log.lines("the shared store fails")
-		p.clock.add(2 * longWait)
-		store.set(func(at, _ string, data []byte) ([]byte, error) {
+		time.Sleep(2 * time.Minute)
+		files.set(func(at, _ string, data []byte) ([]byte, error) {
 			if at == op {
 				return nil, errors.New("connection refused")
 			}
@@ -319,21 +304,19 @@ func TestSharedDegrades(t *testing.T) {
 		if n := fetched(p.c, texts[len(op)]); n != 0 || !p.s.Stats().Down {
 			t.Fatalf("%s fails: found %d tokens, %+v", op, n, p.s.Stats())
 		}
-		calls := store.calls.Load()
+		calls := files.calls.Load()
 		for _, text := range texts[10:20] {
 			if n := fetched(p.c, text); n != 0 {
 				t.Errorf("found %d tokens in a store that fails", n)
 			}
 		}
-		if n := store.calls.Load() - calls; n != 0 {
+		if n := files.calls.Load() - calls; n != 0 {
 			t.Errorf("%d requests to a store that fails", n)
 		}
-		store.set(nil)
-		p.clock.add(longWait)
-		p.await("the store to be asked again", func() bool {
-			fetched(p.c, story(999, 201)) // it ends before the store fails again
-			return !p.s.Stats().Down
-		})
+		files.set(nil)
+		time.Sleep(time.Minute)
+		fetched(p.c, story(999, 201)) // has the store asked
+		synctest.Wait()
 		if n := fetched(p.c, texts[20+len(op)]); n != 200 {
 			t.Errorf("after %s works again: found %d tokens", op, n)
 		}
@@ -342,7 +325,7 @@ func TestSharedDegrades(t *testing.T) {
 		}
 	}
 	// A key that may not write reads all the same.
-	store.set(func(at, _ string, data []byte) ([]byte, error) {
+	files.set(func(at, _ string, data []byte) ([]byte, error) {
 		if at == "put" {
 			return nil, os.ErrPermission
 		}
@@ -351,19 +334,12 @@ func TestSharedDegrades(t *testing.T) {
 	for i := range uint64(5) {
 		p.remember(p.c, story(500+i, 201), 200)
 	}
-	p.await("the jobs to be dropped", func() bool { return p.s.Stats().Dropped >= 5*4 })
+	synctest.Wait()
+	if n := p.s.Stats().Dropped; n != 5*4 {
+		t.Errorf("%d files were dropped, want %d", n, 5*4)
+	}
 	if n := fetched(p.c, texts[29]); n != 200 || p.log.lines("writes to the shared store fail") != 1 {
 		t.Errorf("found %d tokens, %d warnings", n, p.log.lines("writes to the shared store fail"))
-	}
-}
-
-// await waits for a condition.
-func (p *process) await(what string, done func() bool) {
-	p.t.Helper()
-	for end := time.Now().Add(5 * time.Minute); !done(); runtime.Gosched() {
-		if time.Now().After(end) {
-			p.t.Fatalf("waited a minute for %s: %+v", what, p.s.Stats())
-		}
 	}
 }
 
@@ -373,20 +349,20 @@ func TestSharedIgnoresWhatItCannotUse(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"a bit":        func(b []byte) []byte { b[len(b)/2] ^= 4; return b },
 		"a cut":        func(b []byte) []byte { return b[:len(b)-40] },
-		"a new format": func(b []byte) []byte { b[len(magic)]++; return reseal(b) },
+		"a new format": func(b []byte) []byte { b[8]++; return reseal(b) },
 		"a large file": func(b []byte) []byte { return append(b, make([]byte, 30<<20)...) },
 		"contents": func(b []byte) []byte {
-			b[fileHeader]++
+			b[headerBytes]++
 			b[len(b)-33] = 0
 			return reseal(append(b[:len(b)-32:len(b)-32], make([]byte, 33)...))
 		},
 	} {
-		for _, suffix := range []string{pageSuffix, endSuffix} {
+		for _, suffix := range []string{".page", ".end"} {
 			t.Run(name+" "+suffix, func(t *testing.T) {
-				store := newFlaky(t)
+				files := newFlaky(t)
 				tokens := story(1, 201)
-				write(t, store, tokens, 200)
-				for _, f := range folder(t, string(store.Folder)) {
+				write(t, files, tokens, 200)
+				for _, f := range folder(t, string(files.Folder)) {
 					if strings.HasSuffix(f, suffix) {
 						data, err := os.ReadFile(f)
 						if err == nil {
@@ -398,7 +374,7 @@ func TestSharedIgnoresWhatItCannotUse(t *testing.T) {
 						break
 					}
 				}
-				p := newProcess(t, store, SharedOptions{}, nil)
+				p := newProcess(t, files, store.SharedOptions{}, nil)
 				for range 3 {
 					if n := fetched(p.c, tokens); n != 0 {
 						t.Fatalf("found %d tokens", n)
@@ -409,7 +385,7 @@ func TestSharedIgnoresWhatItCannotUse(t *testing.T) {
 				}
 				p.remember(p.c, tokens, 200)
 				p.end()
-				p = newProcess(t, store, SharedOptions{}, nil)
+				p = newProcess(t, files, store.SharedOptions{}, nil)
 				if n := fetched(p.c, tokens); n != 200 {
 					t.Errorf("found %d tokens after the file was replaced", n)
 				}
@@ -418,42 +394,61 @@ func TestSharedIgnoresWhatItCannotUse(t *testing.T) {
 	}
 }
 
-// TestSharedRefusesWhatIsComputedFaster: with what was measured of store and model, and without.
+// slow is a store of a known speed.
+type slow struct {
+	*flaky
+	latency time.Duration
+	rate    int64 // bytes per second
+}
+
+func (s slow) List(ctx context.Context, prefix string, limit int) ([]store.Item, error) {
+	time.Sleep(s.latency)
+	return s.flaky.List(ctx, prefix, limit)
+}
+
+func (s slow) Get(ctx context.Context, name string, limit int64) ([]byte, error) {
+	data, err := s.flaky.Get(ctx, name, limit)
+	time.Sleep(s.latency + time.Duration(int64(len(data))*int64(time.Second)/s.rate))
+	return data, err
+}
+
+// TestSharedRefusesWhatIsComputedFaster has a process measure a store and then look for a text.
 func TestSharedRefusesWhatIsComputedFaster(t *testing.T) {
-	store := newFlaky(t)
-	tokens := story(1, 301)
-	write(t, store, tokens, 300)
 	for _, c := range []struct {
-		token   float64 // seconds
-		latency time.Duration
-		rate    int64 // bytes per second; 0: not measured
-		want    int
-		refused int64
+		token    float64 // seconds
+		latency  time.Duration
+		rate     int64
+		measured bool
+		want     int
+		refused  int64
 	}{
-		{0, time.Second, 1, 300, 0}, // it is not known how fast the model is
-		{1, 0, 0, 300, 0},           // nor the store
-		{1, time.Millisecond, 1 << 30, 300, 0},
-		{1e-4, time.Millisecond, 100, 0, 1},
-		{1e-4, time.Minute, 1 << 30, 0, 0}, // not even asked
+		{0, time.Second, 1 << 10, true, 300, 0},    // it is not known how fast the model is
+		{0.1, time.Second, 1 << 10, false, 300, 0}, // nor the store
+		{1, time.Millisecond, 1 << 30, true, 300, 0},
+		{1e-4, time.Millisecond, 1 << 10, true, 0, 1},
+		{1e-4, time.Second, 1 << 30, true, 0, 0}, // not even asked
 	} {
-		p := newProcess(t, store, SharedOptions{}, nil)
-		p.token = c.token
-		if c.rate > 0 {
-			for range 50 {
-				p.s.speed.small(p.clock.now(), c.latency)
+		synctest.Test(t, func(t *testing.T) {
+			files := newFlaky(t)
+			tokens, other := story(1, 301), story(2, 301)
+			write(t, files, tokens, 300)
+			write(t, files, other, 300)
+			p := newProcess(t, slow{files, c.latency, c.rate}, store.SharedOptions{}, nil)
+			if c.measured && fetched(p.c, other) != 300 {
+				t.Fatal("not found")
 			}
-			p.s.speed.fetched(p.clock.now(), 1, c.rate, time.Second+c.latency)
-		}
-		got := fetched(p.c, tokens)
-		if x := p.s.Stats(); got != c.want || x.Refused != c.refused {
-			t.Errorf("%+v: found %d tokens, %+v", c, got, x)
-		}
-		// What would not be fetched is not written.
-		p.remember(p.c, story(7, 301), 300)
-		p.end()
-		if x := p.s.Stats(); c.want == 0 && x.Written > 0 {
-			t.Errorf("%+v: %+v", c, x)
-		}
+			p.token = c.token
+			got := fetched(p.c, tokens)
+			if x := p.s.Stats(); got != c.want || x.Refused != c.refused {
+				t.Errorf("%+v: found %d tokens, %+v", c, got, x)
+			}
+			// What would not be fetched is not written.
+			p.remember(p.c, story(7, 301), 300)
+			p.end()
+			if x := p.s.Stats(); c.want == 0 && x.Written > 0 {
+				t.Errorf("%+v: %+v", c, x)
+			}
+		})
 	}
 }
 
@@ -468,10 +463,11 @@ func (s stuck) Get(ctx context.Context, _ string, _ int64) ([]byte, error) {
 // TestSharedGivesUpOnASlowStore: a request waits little longer than computing takes.
 func TestSharedGivesUpOnASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // where only the store's silence takes time
-		store := newFlaky(t)
+		files := newFlaky(t)
 		tokens := story(1, 301)
-		write(t, store, tokens, 300)
-		p := newProcess(t, stuck{store}, SharedOptions{patience: time.Minute}, nil)
+		write(t, files, tokens, 300)
+		p := newProcess(t, stuck{files}, store.SharedOptions{}, nil)
+		p.token = 60. / 301 // a minute for all of it
 		began := time.Now()
 		if n, x := fetched(p.c, tokens), p.s.Stats(); n != 0 || x.Late != 1 || x.Down || x.BytesPerSecond == 0 || time.Since(began) != time.Minute {
 			t.Errorf("found %d tokens after %v, %+v", n, time.Since(began), x)
@@ -487,28 +483,28 @@ func TestSharedGivesUpOnASlowStore(t *testing.T) {
 // TestSharedFillsTheFolder: what came from the store is in the folder then, and is read from there
 // by the next process, which asks the store for the rest only.
 func TestSharedFillsTheFolder(t *testing.T) {
-	store := newFlaky(t)
+	files := newFlaky(t)
 	tokens := story(1, 1000)
-	write(t, store, tokens, 300, 700)
+	write(t, files, tokens, 300, 700)
 	dir := filepath.Join(t.TempDir(), "local")
-	disk := openDisk(t, dir, DiskOptions{})
-	p := newProcess(t, store, SharedOptions{}, disk)
+	disk := openDisk(t, dir, store.DiskOptions{})
+	p := newProcess(t, files, store.SharedOptions{}, disk)
 	if n := fetched(p.c, tokens[:400]); n != 300 {
 		t.Fatalf("found %d tokens", n)
 	}
 	p.resume(tokens[:400], 300)
 	p.end()
 	disk.Close()
-	disk = openDisk(t, dir, DiskOptions{})
-	p = newProcess(t, store, SharedOptions{}, disk)
+	disk = openDisk(t, dir, store.DiskOptions{})
+	p = newProcess(t, files, store.SharedOptions{}, disk)
 	if n := fetched(p.c, tokens[:310]); n != 300 || p.s.Stats().Fetched != 0 || disk.Stats().Read != 5 {
 		t.Errorf("found %d tokens in the folder, %+v, %+v", n, p.s.Stats(), disk.Stats())
 	}
 	p.end()
-	p = newProcess(t, store, SharedOptions{}, disk)
+	p = newProcess(t, files, store.SharedOptions{}, disk)
 	gets := 0
 	var mu sync.Mutex
-	store.set(func(op, _ string, data []byte) ([]byte, error) {
+	files.set(func(op, _ string, data []byte) ([]byte, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if op == "get" {
@@ -521,11 +517,11 @@ func TestSharedFillsTheFolder(t *testing.T) {
 	}
 	p.resume(tokens, 700)
 	// A store that is gone leaves what the folder has.
-	store.set(func(string, string, []byte) ([]byte, error) { return nil, errors.New("gone") })
+	files.set(func(string, string, []byte) ([]byte, error) { return nil, errors.New("gone") })
 	p.end()
 	disk.Close() // which writes what still waits
-	disk = openDisk(t, dir, DiskOptions{})
-	q := newProcess(t, store, SharedOptions{}, disk)
+	disk = openDisk(t, dir, store.DiskOptions{})
+	q := newProcess(t, files, store.SharedOptions{}, disk)
 	if n := fetched(q.c, append(slices.Clone(tokens[:700]), story(5, 200)...)); n != 700 {
 		t.Errorf("found %d tokens without the store", n)
 	}
@@ -533,10 +529,10 @@ func TestSharedFillsTheFolder(t *testing.T) {
 
 // TestSharedKeepsSaltsApart stores under one salt and looks under another.
 func TestSharedKeepsSaltsApart(t *testing.T) {
-	store := newFlaky(t)
+	files := newFlaky(t)
 	tokens := story(1, 201)
-	write(t, store, tokens, 200)
-	p := newProcess(t, store, SharedOptions{}, nil)
+	write(t, files, tokens, 200)
+	p := newProcess(t, files, store.SharedOptions{}, nil)
 	for salt, want := range map[Salt]int{{}: 200, {1}: 0, {15: 1}: 0} {
 		ready := make(chan struct{})
 		if p.c.Fetch(salt, Text{Tokens: tokens}, func() { close(ready) }) {
@@ -551,7 +547,7 @@ func TestSharedKeepsSaltsApart(t *testing.T) {
 			t.Errorf("salt %x: found %d tokens, want %d", salt, got, want)
 		}
 	}
-	q := newProcess(t, store, SharedOptions{Fingerprint: "another model"}, nil)
+	q := newProcess(t, files, store.SharedOptions{Fingerprint: "another model"}, nil)
 	if n := fetched(q.c, tokens); n != 0 {
 		t.Errorf("found %d tokens of another model", n)
 	}
@@ -560,16 +556,16 @@ func TestSharedKeepsSaltsApart(t *testing.T) {
 // TestSharedSurvivesPanics has the store panic in every operation.
 func TestSharedSurvivesPanics(t *testing.T) {
 	for _, op := range []string{"list", "get", "put"} {
-		store := newFlaky(t)
+		files := newFlaky(t)
 		tokens := story(1, 201)
-		write(t, store, tokens, 200)
-		store.set(func(at, _ string, data []byte) ([]byte, error) {
+		write(t, files, tokens, 200)
+		files.set(func(at, _ string, data []byte) ([]byte, error) {
 			if at == op {
 				panic(fmt.Sprintf("fault in %s", at))
 			}
 			return data, nil
 		})
-		p := newProcess(t, store, SharedOptions{}, nil)
+		p := newProcess(t, files, store.SharedOptions{}, nil)
 		got := fetched(p.c, tokens)
 		p.remember(p.c, story(2, 201), 200)
 		p.end()
@@ -581,15 +577,17 @@ func TestSharedSurvivesPanics(t *testing.T) {
 
 // TestSharedFetchesOnceForMany has requests with one prefix come at once, as they do when a replica
 // starts: all find it, and it is fetched once.
-func TestSharedFetchesOnceForMany(t *testing.T) {
-	store := newFlaky(t)
+func TestSharedFetchesOnceForMany(t *testing.T) { synctest.Test(t, testSharedFetchesOnce) }
+
+func testSharedFetchesOnce(t *testing.T) {
+	files := newFlaky(t)
 	tokens := story(1, 401)
-	write(t, store, tokens, 400)
-	p := newProcess(t, store, SharedOptions{}, nil)
-	const many = fetchSlots
+	write(t, files, tokens, 400)
+	p := newProcess(t, files, store.SharedOptions{}, nil)
+	const many = 16
 	release := make(chan struct{})
 	gets := atomic.Int64{}
-	store.set(func(op, _ string, data []byte) ([]byte, error) {
+	files.set(func(op, _ string, data []byte) ([]byte, error) {
 		if op == "get" {
 			gets.Add(1)
 			<-release
@@ -603,14 +601,7 @@ func TestSharedFetchesOnceForMany(t *testing.T) {
 			t.Fatal("the store is not asked")
 		}
 	}
-	p.await("the others to wait", func() bool {
-		p.s.mu.Lock()
-		defer p.s.mu.Unlock()
-		for _, x := range p.s.coming {
-			return x.waiting == many-1
-		}
-		return false
-	})
+	synctest.Wait()
 	close(release)
 	ready.Wait()
 	if n := found(p.c, tokens); n != 400 {
@@ -621,12 +612,12 @@ func TestSharedFetchesOnceForMany(t *testing.T) {
 	}
 }
 
-// TestSharedWithoutTheDrafter writes one entry without the drafter's state and a longer one with it. Another process finds
-// both, without the drafter's state: the pages that they share were written without it.
+// TestSharedWithoutTheDrafter writes one entry without the drafter's state and a longer one with it, whose pages
+// replace those that were written without. Another process completes the first entry.
 func TestSharedWithoutTheDrafter(t *testing.T) {
-	store := newFlaky(t)
+	files := newFlaky(t)
 	tokens := story(1, 301)
-	p := newProcess(t, store, SharedOptions{}, nil)
+	p := newProcess(t, files, store.SharedOptions{}, nil)
 	x := p.open()
 	x.feed(tokens[200], tokens[:200]...)
 	if err := x.storeWith(p.c, nil); err != nil {
@@ -638,18 +629,21 @@ func TestSharedWithoutTheDrafter(t *testing.T) {
 	}
 	x.close()
 	p.end()
-	for _, l := range []int{200, 300} {
-		p := newProcess(t, store, SharedOptions{}, nil)
-		if n := fetched(p.c, tokens[:l+1]); n != 0 {
-			t.Errorf("found %d tokens with the drafter's state", n)
+	for _, c := range []struct{ length, complete int }{{200, 0}, {300, 300}, {200, 200}} {
+		p := newProcess(t, files, store.SharedOptions{}, nil)
+		if n := fetched(p.c, tokens[:c.length+1]); n != c.complete {
+			t.Errorf("found %d tokens with the drafter's state, want %d", n, c.complete)
 		}
-		h := p.c.Find(Salt{}, Text{Tokens: tokens[:l+1]}, false)
-		if h == nil || h.Len() != l {
-			t.Fatalf("%d tokens are not found", l)
+		h := p.c.Find(Salt{}, Text{Tokens: tokens[:c.length+1]}, false)
+		if h == nil || h.Len() != c.length {
+			t.Fatalf("%d tokens are not found", c.length)
 		}
 		x := p.open()
 		x.restore(h, tokens)
 		h.Release()
+		if err := x.store(p.c); err != nil {
+			t.Fatal(err)
+		}
 		x.close()
 		p.end()
 	}

@@ -1,4 +1,4 @@
-package prefix
+package store
 
 import (
 	"math/rand/v2"

@@ -1,14 +1,17 @@
-package prefix
+package store
 
 import (
 	"context"
 	"sync"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
 )
 
 // look lists nodes of the store that were not looked up lately, a few at a time.
-func (s *Shared) look(ctx context.Context, nodes []key) error {
-	var stale []key
-	now := s.o.now()
+func (s *Shared) look(ctx context.Context, nodes []Key) error {
+	var stale []Key
+	now := time.Now()
 	s.mu.Lock()
 	for _, at := range nodes {
 		if k := s.nodes[at]; k == nil || now.Sub(k.at) > freshFor {
@@ -20,7 +23,7 @@ func (s *Shared) look(ctx context.Context, nodes []key) error {
 	errs := make([]error, len(stale))
 	for i, at := range stale {
 		group.Go(func() {
-			guard(s.o.Log, "asking", func() { errs[i] = s.lookAt(ctx, at) })
+			s.guard("asking", func() { errs[i] = s.lookAt(ctx, at) })
 		})
 		if i%parallel == parallel-1 {
 			group.Wait()
@@ -36,15 +39,15 @@ func (s *Shared) look(ctx context.Context, nodes []key) error {
 }
 
 // lookAt lists one node. All of its files have names that begin with its key.
-func (s *Shared) lookAt(ctx context.Context, at key) error {
-	items, err := s.list(ctx, name{node: at, rest: -1}.prefix(), maxEnds)
+func (s *Shared) lookAt(ctx context.Context, at Key) error {
+	items, err := s.list(ctx, page(at).prefix(), maxEnds)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.node(at)
-	k.at, k.page = s.o.now(), 0
+	k.at, k.page = time.Now(), 0
 	clear(k.ends)
 	for _, x := range items {
 		switch n, ok := parseName(x.Name); {
@@ -62,11 +65,13 @@ func (s *Shared) lookAt(ctx context.Context, at key) error {
 // removed: every text has boundaries cacheEvery tokens apart, which is 1024.
 const endsWithin = 17
 
-// find looks up the nodes of a text, of which nodes[i] is that of page i and nodes[0]
-// the root, from the one at from on. Pages are written in order, so it searches the deepest
-// one; those before it are assumed to exist. matches reports whether a node that was looked up has
-// an entry of the text: find searches the deepest.
-func (s *Shared) find(ctx context.Context, nodes []key, from int, matches func(i int) bool) error {
+// find looks up the nodes of a text from behind the first have tokens on. Pages are written in order, so it
+// searches the deepest one; those before it are assumed to exist. Then it searches the deepest entry.
+func (s *Shared) find(ctx context.Context, q *Query, have int) error {
+	nodes, from := q.Nodes, 0
+	if have > 0 {
+		from = (have - 1) / backend.PageTokens
+	}
 	// Most often there is nothing at all, and one exchange shows it.
 	if err := s.look(ctx, nodes[from:min(from+2, len(nodes))]); err != nil {
 		return err
@@ -87,7 +92,7 @@ func (s *Shared) find(ctx context.Context, nodes []key, from int, matches func(i
 			return err
 		}
 		for _, at := range points {
-			if s.size(name{node: nodes[at], rest: -1}) == 0 {
+			if s.sizeOf(page(nodes[at])) == 0 {
 				missing = at
 				break
 			}
@@ -101,15 +106,17 @@ func (s *Shared) find(ctx context.Context, nodes []key, from int, matches func(i
 			return err
 		}
 		for i := last; i >= first; i-- {
-			if matches(i) {
-				return nil
+			for _, n := range s.entries(nodes[i]) {
+				if q.end(i, n) > have {
+					return nil
+				}
 			}
 		}
 	}
 	return nil
 }
 
-func pick(nodes []key, at []int) (list []key) {
+func pick(nodes []Key, at []int) (list []Key) {
 	for _, i := range at {
 		list = append(list, nodes[i])
 	}
@@ -117,14 +124,14 @@ func pick(nodes []key, at []int) (list []key) {
 }
 
 // assume records that the pages before an existing one exist too, with its size.
-func (s *Shared) assume(nodes []key, like key) {
+func (s *Shared) assume(nodes []Key, like Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	size := int64(0)
 	if k := s.nodes[like]; k != nil {
 		size = k.page
 	}
-	now := s.o.now()
+	now := time.Now()
 	for _, at := range nodes {
 		if k := s.node(at); k.page == 0 && now.Sub(k.at) > freshFor {
 			k.page = size // and is looked up before its entries are believed

@@ -1,4 +1,4 @@
-package prefix
+package store
 
 import (
 	"bytes"
@@ -21,61 +21,69 @@ import (
 const (
 	magic      = "ftprefix"
 	version    = 3
-	fileHeader = len(magic) + 4 + 4 + len(key{})
+	fileHeader = len(magic) + 4 + 4 + len(Key{})
 )
 
-// key names a prefix of texts of one model. It is a cryptographic hash: a client that chooses
+// Key names a prefix of texts of one model. It is a cryptographic hash: a client that chooses
 // texts must not be able to make two with the same key.
-type key [16]byte
+type Key [16]byte
 
-// rootKey is the key of no tokens at all, given everything that numbers depend on besides tokens. Files
-// of another version are never found.
-func rootKey(identity string) key {
-	return key(sum([]byte(magic), []byte{version}, []byte(identity)))
-}
-
-// next is the key of k's prefix of a text and the stretch [from, to) behind it.
-func (k key) next(t *Text, from, to int) key {
-	data := make([]byte, 0, 4*(to-from))
-	for _, id := range t.Tokens[from:to] {
-		data = binary.LittleEndian.AppendUint32(data, uint32(id))
-	}
-	rows := t.digest(from, to)
-	return key(sum(k[:], data, rows[:]))
-}
+// Next is the key of k's prefix with more tokens and rows behind it.
+func (k Key) Next(tokens, rows []byte) Key { return Key(sum(k[:], tokens, rows)) }
 
 func sum(parts ...[]byte) []byte {
 	h := sha256.New()
 	for _, p := range parts {
 		_, _ = h.Write(p) // never fails
 	}
-	return h.Sum(nil)[:len(key{})]
+	return h.Sum(nil)[:len(Key{})]
 }
 
-// name is a file's name. An entry's has its node and the number of tokens after it,
+// Name is a file's name. An entry's has its node and the number of tokens after it,
 // so that a listing of the folder is enough to find the entries of a text.
-type name struct {
-	node key
+type Name struct {
+	node Key
 	rest int // -1: the node itself
-	end  key // of the entry
+	end  Key // of the entry
 }
 
-func (n name) String() string {
+// Names are the files of an entry whose key is end, rest tokens behind the last of its nodes: one for
+// each node except the first, which has no page, and one for the entry.
+func Names(nodes []Key, rest int, end Key) (list []Name) {
+	for _, k := range nodes[1:] {
+		list = append(list, page(k))
+	}
+	return append(list, Name{nodes[len(nodes)-1], rest, end})
+}
+
+// page is the file of a node.
+func page(node Key) Name { return Name{node: node, rest: -1} }
+
+func (n Name) String() string {
 	if n.rest < 0 {
-		return hex.EncodeToString(n.node[:]) + pageSuffix
+		return n.prefix() + pageSuffix
 	}
 	return fmt.Sprintf("%x-%02d-%x%s", n.node[:], n.rest, n.end[:], endSuffix)
 }
 
 // prefix is the common prefix of the names of all files of the node.
-func (n name) prefix() string { return hex.EncodeToString(n.node[:]) }
+func (n Name) prefix() string { return hex.EncodeToString(n.node[:]) }
 
 // key is that of the file's contents.
-func (n name) key() key {
+func (n Name) key() Key {
 	if n.rest < 0 {
 		return n.node
 	}
 	return n.end
+}
+
+// sections is the number of the file's sections: a page of the target and of each drafter, or the target's
+// snapshot and a snapshot and a row of each drafter.
+func (n Name) sections(drafters int) int {
+	if n.rest < 0 {
+		return 1 + drafters
+	}
+	return 1 + 2*drafters
 }
 
 const (
@@ -85,7 +93,7 @@ const (
 )
 
 // parseName is the reverse of String.
-func parseName(s string) (n name, ok bool) {
+func parseName(s string) (n Name, ok bool) {
 	n.rest = -1
 	node, isPage := strings.CutSuffix(s, pageSuffix)
 	if !isPage {
@@ -102,35 +110,51 @@ func parseName(s string) (n name, ok bool) {
 	return n, n.node.parse(node) && n.String() == s
 }
 
-func (k *key) parse(s string) bool {
+func (k *Key) parse(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && copy(k[:], b) == len(k) && len(b) == len(k)
 }
 
-// startFile begins a file with sections of size bytes together.
-func startFile(k key, sections int, size int64) []byte {
-	b := make([]byte, 0, int64(fileHeader+8*sections+sha256.Size)+size)
+// fileBytes is the size of a file with these sections.
+func fileBytes(sections []Section) int64 {
+	n := int64(fileHeader + 8*len(sections) + sha256.Size)
+	for _, x := range sections {
+		n += x.Bytes()
+	}
+	return n
+}
+
+// pack is the file of size bytes with these sections, without the checksum.
+func pack(n Name, sections []Section, size int64) (b []byte, err error) {
+	k := n.key()
+	b = make([]byte, 0, size)
 	b = append(b, magic...)
 	b = binary.LittleEndian.AppendUint32(b, version)
-	b = binary.LittleEndian.AppendUint32(b, uint32(sections))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(sections)))
 	b = append(b, k[:]...)
-	return append(b, make([]byte, 8*sections)...)
+	b = append(b, make([]byte, 8*len(sections))...)
+	for i, x := range sections {
+		from := len(b)
+		if b, err = x.AppendTo(b); err != nil {
+			return nil, err
+		}
+		binary.LittleEndian.PutUint64(b[fileHeader+8*i:], uint64(len(b)-from))
+	}
+	return b, nil
 }
 
-// endSection notes that section i has just been appended, and began at that place.
-func endSection(b []byte, i, from int) {
-	binary.LittleEndian.PutUint64(b[fileHeader+8*i:], uint64(len(b)-from))
-}
+// sealed is the size of a file with its checksum.
+func sealed(b []byte) int64 { return int64(len(b)) + sha256.Size }
 
-// sealFile appends the checksum.
-func sealFile(b []byte) []byte {
+// seal appends the checksum.
+func seal(b []byte) []byte {
 	s := sha256.Sum256(b)
 	return append(b, s[:]...)
 }
 
-// openFile checks a file that should be of that key and have a number of sections, and returns
-// them.
-func openFile(b []byte, k key, sections int) ([][]byte, error) {
+// unpack checks a file that should have that name and number of sections, and returns them.
+func unpack(b []byte, n Name, sections int) ([][]byte, error) {
+	k := n.key()
 	start := fileHeader + 8*sections
 	if len(b) < start+sha256.Size || string(b[:len(magic)]) != magic {
 		return nil, errForeign

@@ -1,0 +1,193 @@
+package store
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/foretoken/foretoken/internal/rescue"
+)
+
+// queue is the background of a tier: it writes files and runs reads, and refuses both if too much
+// waits already.
+type queue struct {
+	tier  tier
+	log   *slog.Logger
+	limit int64 // bytes of files that wait
+	most  int64 // bytes of a file
+	jobs  chan *job
+	slots chan struct{} // of reads
+	done  sync.WaitGroup
+
+	mu      sync.Mutex // protects what follows and the files of the tier
+	closed  bool
+	queued  map[Name]int64 // sizes of the files that wait
+	pending int64          // bytes in jobs
+	dropped int64          // files that were not written
+}
+
+// tier is where a queue writes to.
+type tier interface {
+	size(n Name) int64 // of a readable file, 0: there is none; mu is held
+	begin(j *job) bool // reports whether the job is to be done
+	put(f *waiting) error
+	end(j *job) // files with data were not written
+}
+
+// job is files to write, and files that were used.
+type job struct {
+	files []waiting
+	bytes int64
+	used  []Name
+}
+
+// waiting is a file to write, complete but for the checksum.
+type waiting struct {
+	name    Name
+	data    []byte // nil: it was written
+	replace bool   // a smaller one
+}
+
+// Section is a part of a file. A missing one has no bytes.
+type Section interface {
+	Bytes() int64 // that AppendTo appends
+	AppendTo(dst []byte) ([]byte, error)
+}
+
+// Limits of the background.
+const (
+	queueJobs         = 64
+	defaultQueueBytes = 256 << 20
+)
+
+// start starts a queue for a tier. limit 0 is the default.
+func (q *queue) start(t tier, log *slog.Logger, limit, most int64, writers, reads int) {
+	if limit == 0 {
+		limit = defaultQueueBytes
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	q.tier, q.log, q.limit, q.most = t, log, limit, most
+	q.jobs, q.slots, q.queued = make(chan *job, queueJobs), make(chan struct{}, reads), map[Name]int64{}
+	for range writers {
+		q.done.Go(func() {
+			for j := range q.jobs {
+				q.guard("writing", func() { q.do(j) })
+				q.finish(j)
+			}
+		})
+	}
+}
+
+// close refuses further work.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.closed = true
+		close(q.jobs)
+	}
+}
+
+// guard runs a task of the background. A panic loses the task, not the process.
+func (q *queue) guard(doing string, task func()) {
+	if err := rescue.Do(func() error { task(); return nil }); err != nil {
+		q.log.Error("prefix cache: a background task panicked", "doing", doing, "error", err.Error(), "stack", rescue.Stack(err))
+	}
+}
+
+// later runs read in the background. It reports false if too many reads wait already.
+func (q *queue) later(read func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
+	select {
+	case q.slots <- struct{}{}:
+	default:
+		return false
+	}
+	q.done.Go(func() {
+		defer func() { <-q.slots }()
+		q.guard("reading", read)
+	})
+	return true
+}
+
+// Write queues the files of an entry, whose sections it asks for, the first pages first. It leaves out
+// existing ones, unless they are smaller: those lack sections. If not all of it fits into the queue, the
+// rest waits for the next entry on the same path, and Write reports false. The error is that of a section.
+func (q *queue) Write(names []Name, sections func(i int) []Section) (all bool, err error) {
+	j := &job{}
+	defer q.enqueue(j)
+	for i, n := range names {
+		parts := sections(i)
+		size := fileBytes(parts)
+		q.mu.Lock()
+		had, fits := max(q.tier.size(n), q.queued[n]), q.pending+j.bytes+size <= q.limit && size <= q.most
+		if had < size && !fits {
+			q.dropped++
+		}
+		q.mu.Unlock()
+		if had >= size {
+			j.used = append(j.used, n)
+			continue
+		}
+		if !fits {
+			return false, nil
+		}
+		data, err := pack(n, parts, size)
+		if err != nil {
+			q.log.Warn("prefix cache: state not read", "error", err)
+			return false, err
+		}
+		j.files, j.bytes = append(j.files, waiting{n, data, had > 0}), j.bytes+size
+	}
+	return true, nil
+}
+
+// enqueue hands a job to the background, or drops it.
+func (q *queue) enqueue(j *job) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || len(q.jobs) == cap(q.jobs) { // only this function sends, so it never waits
+		q.dropped += int64(len(j.files))
+		return
+	}
+	q.pending += j.bytes
+	for _, f := range j.files {
+		q.queued[f.name] = sealed(f.data)
+	}
+	q.jobs <- j
+}
+
+// do writes the files of a job, the entry last: a reader that finds the entry finds its pages.
+func (q *queue) do(j *job) {
+	if !q.tier.begin(j) {
+		return
+	}
+	for i := range j.files {
+		f := &j.files[i]
+		if q.tier.put(f) != nil {
+			return
+		}
+		f.data = nil
+	}
+}
+
+// finish takes a job off the list. Files that were not written count as if they had never been queued.
+func (q *queue) finish(j *job) {
+	q.mu.Lock()
+	for _, f := range j.files {
+		delete(q.queued, f.name)
+		if f.data != nil {
+			q.dropped++
+		}
+	}
+	q.mu.Unlock()
+	q.tier.end(j)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pending -= j.bytes
+}
