@@ -198,7 +198,7 @@ func TestPreemptionOnTwoDevices(t *testing.T) {
 			Speculation: Speculation{Depth: 2, NoSelfTest: true},
 		})
 		if budget == 0 { // of three sequences as they begin
-			need := spec.Need(m.model.Layout(), m.draft.drafter.Layout(), m.info.Width)
+			need := spec.Needs(m.model.Layout(), m.draft.drafter, m.info.Width)
 			budget = 3 * need.Bytes(32)
 			continue
 		}

@@ -152,11 +152,7 @@ func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, 
 
 // need is the memory that a sequence needs.
 func (m *Model) need() *state.Need {
-	var draft state.Layout
-	if m.draft.drafter != nil {
-		draft = m.draft.drafter.Layout()
-	}
-	n := spec.Need(m.model.Layout(), draft, m.info.Width*max(len(spec.TapsOf(m.draft.drafter)), 1))
+	n := spec.Needs(m.model.Layout(), m.draft.drafter, m.info.Width)
 	return &n
 }
 
@@ -172,7 +168,7 @@ func (m *Model) memory(want int64, batch int) int64 {
 	case want == 0:
 		want = need.Budget(1, m.context)
 	case want < 0:
-		want = min(state.FreeMemory(m.backend, need.Target, need.Draft)/2, need.Budget(batch, m.context))
+		want = min(state.FreeMemory(m.backend, need.Layouts()...)/2, need.Budget(batch, m.context))
 	case want > 0 && want < one:
 		m.log.Warn("the KV memory is raised to the need of one sequence of the maximum context; a smaller context needs less", "kv_memory_bytes", want, "raised_to_bytes", one, "context", m.context)
 	}

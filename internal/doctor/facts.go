@@ -155,14 +155,14 @@ func newMemory(n *weights.Survey, o InspectOptions) *Memory {
 	if m.Context == 0 {
 		m.Context = min(defaultContext, n.Context)
 	}
-	need := spec.Need(n.Layout, state.Layout{}, n.Hidden)
+	need := state.Need{Target: n.Layout}
 	m.Recurrent = int64(m.Batch) * n.Layout.RecurrentBytes()
 	m.KV = int64(m.Batch)*n.Layout.Bytes(m.Context) - m.Recurrent
 	switch {
 	case o.NoHead:
 		m.Weights -= n.Sizes[backend.Part{Kind: backend.HeadPart}].Bytes
 	case n.Head.Present:
-		need = spec.Need(n.Layout, n.HeadLayout, n.Hidden)
+		need.Drafts = []state.DraftNeed{spec.Need(n.HeadLayout, n.Hidden)}
 		m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
 	}
 	m.Total = m.Weights + m.KV + m.Recurrent + m.Head

@@ -153,10 +153,10 @@ func rounds(b *testing.B, m *headed, pool *state.Pool, prompt, long []int32, dep
 }
 
 // silent is a drafter that never drafts.
-type silent struct{ spec.Planner }
+type silent struct{ spec.Drafter }
 
 func (d silent) Plan(batch []spec.Run) {
-	d.Planner.Plan(batch)
+	spec.Plan(0, d.Drafter, batch)
 	for i := range batch {
 		batch[i].Sources = 0
 	}
@@ -174,7 +174,7 @@ func BenchmarkPlainRounds(b *testing.B) {
 	prompts := golden.Load(b, "tiny").Cases
 	for _, width := range []int{8, 16} {
 		b.Run(fmt.Sprintf("batch=%d", width), func(b *testing.B) {
-			e, err := New(m, pool, Options{Drafter: silent{spec.Auto(m.Drafter(), lookup)}, Cache: true})
+			e, err := New(m, pool, Options{Drafter: spec.Auto(silent{m.Drafter()}, silent{lookup}), Cache: true})
 			if err != nil {
 				b.Fatal(err)
 			}

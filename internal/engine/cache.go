@@ -5,6 +5,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/prefix/store"
+	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -15,8 +16,10 @@ func newCache(p *state.Pool, o *Options, target state.Layout, token func() float
 		return nil
 	}
 	c := prefix.Options{Target: target, Tiers: store.Tiers{Disk: o.Disk, Shared: o.Shared}, TokenTime: token, Observer: o.Observer}
-	if o.Drafter != nil && !o.Drafter.Layout().Empty() {
-		c.Drafts = append(c.Drafts, o.Drafter.Layout())
+	for _, d := range spec.Parts(o.Drafter) {
+		if l := d.Layout(); !l.Empty() {
+			c.Drafts = append(c.Drafts, l)
+		}
 	}
 	return prefix.New(p, c)
 }
@@ -51,7 +54,13 @@ func (e *Engine) store() error {
 		if s.fault != nil || !s.atBoundary() {
 			continue
 		}
-		err := e.cache.Store(s.req.Salt, s.fedText(s.target.Len()), s.target, prefix.Draft{State: s.draftState, Hidden: s.hidden})
+		var drafts []prefix.Draft
+		for _, m := range s.drafts {
+			if m.state != nil {
+				drafts = append(drafts, prefix.Draft{State: m.state, Hidden: m.hidden})
+			}
+		}
+		err := e.cache.Store(s.req.Salt, s.fedText(s.target.Len()), s.target, drafts...)
 		if errors.Is(err, state.ErrFailed) {
 			return err
 		}

@@ -5,30 +5,71 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // drafting is the part of a round that prepares the next one's drafts.
 type drafting struct {
 	device     backend.Backend
 	controller spec.Controller
+	parts      []drafterPart
 	seqs       []*sequence
-	runs       []spec.Run
+	runs       []spec.Run // as they are chosen for: without what a part reads
 	records    []*spec.Record
-	late       []spec.Run       // backlogs that are fed in this round
-	busy       bool             // there are rows to feed or tokens to draft in this round
-	depths     []int            // of the head's drafts
-	eager      int              // runs, the first, of sequences that are not limited to a share of the round
-	to, from   []backend.Tensor // rows that go to backlogs
+	drafts     []spec.Draft // of the runs
+	eager      int          // runs, the first, of sequences that are not limited to a share of the round
 }
 
-// add puts a sequence on the list, with the hidden rows of the tokens that it has kept. One
+// drafterPart is a part of the drafter: see spec.Parts.
+type drafterPart struct {
+	spec.Drafter
+	tapped   bool       // it reads rows that are tapped in the model, and not hidden rows
+	keeps    bool       // it has a state of each sequence, and has to be fed all rows
+	runs     []spec.Run // of the round, as the part is called with them
+	late     []spec.Run // backlogs that are fed in this round
+	depths   []int
+	to, from []backend.Tensor // rows that go to backlogs
+}
+
+// draftMemory is the memory of a sequence for a part of the drafter.
+type draftMemory struct {
+	state   *state.State   // nil: the part needs none, nor what follows but host
+	backlog *state.Rows    // the last rows that it was not fed
+	idle    int            // rounds since it has drafted
+	hidden  backend.Tensor // row of the last token kept, valid until the next pass
+	host    any
+}
+
+// newParts are the parts of a drafter.
+func newParts(d spec.Drafter) (list []drafterPart) {
+	for _, x := range spec.Parts(d) {
+		list = append(list, drafterPart{Drafter: x, tapped: len(spec.TapsOf(x)) > 0, keeps: !x.Layout().Empty()})
+	}
+	return list
+}
+
+// rows are the rows of a pass that the part reads.
+func (p *drafterPart) rows(out model.Output) backend.Tensor {
+	if p.tapped {
+		return out.Taps
+	}
+	return out.Hidden
+}
+
+// begin empties the lists.
+func (d *drafting) begin() {
+	d.seqs, d.runs, d.records = d.seqs[:0], d.runs[:0], d.records[:0]
+	for k := range d.parts {
+		d.parts[k].runs = d.parts[k].runs[:0]
+	}
+}
+
+// add puts a sequence on the list, which has kept n tokens of the pass, from row first on. One
 // that has ended is there only for the cache to store. plain is true for one that is to have no
 // drafts.
-func (d *drafting) add(s *sequence, hidden backend.Tensor, plain bool) {
-	if s.target.Len() == len(s.tokens) { // the last row's pair is for another request
-		hidden = hidden.RowRange(0, hidden.Rows-1)
-	}
+func (d *drafting) add(s *sequence, out model.Output, first, n int, plain bool) {
 	known := s.tokens[:min(s.target.Len()+1, len(s.tokens))]
 	// A draft beyond the limit is not made, and before the first token there are
 	// none, wherever the prompt was cut.
@@ -42,123 +83,178 @@ func (d *drafting) add(s *sequence, hidden backend.Tensor, plain bool) {
 	if plain {
 		depth = 0
 	}
-	d.seqs = append(d.seqs, s)
-	d.records = append(d.records, &s.record)
-	d.runs = append(d.runs, spec.Run{
-		State: s.draftState, HostState: &s.hostState, Text: known, Prompt: len(s.req.Prompt),
-		Hidden: hidden, Depth: depth, Known: forced,
-		Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
-	})
+	run := spec.Run{
+		Text: known, Prompt: len(s.req.Prompt), Depth: depth, Known: forced, Sampler: s.sampler, Dists: s.req.Rule == spec.Ratio,
+	}
+	d.seqs, d.records, d.runs = append(d.seqs, s), append(d.records, &s.record), append(d.runs, run)
+	fed := n
+	if s.target.Len() == len(s.tokens) { // the last row's pair is for another request
+		fed--
+	}
+	for k := range d.parts {
+		p, m := &d.parts[k], &s.drafts[k]
+		rows := p.rows(out).RowRange(first, first+n)
+		m.hidden = rows.RowRange(n-1, n)
+		run.State, run.HostState, run.Hidden = m.state, &m.host, rows.RowRange(0, fed)
+		p.runs = append(p.runs, run)
+	}
 }
 
-// run chooses depths and hands the drafts out.
-func (d *drafting) run(drafter spec.Drafter) error {
-	spec.Plan(drafter, d.runs)
+// run chooses sources and depths and hands the drafts out.
+func (d *drafting) run() error {
+	for k := range d.parts {
+		p := &d.parts[k]
+		spec.Plan(k, p.Drafter, p.runs)
+		for i := range p.runs {
+			d.runs[i].Sources |= p.runs[i].Sources
+		}
+	}
 	d.controller.Choose(d.runs[:d.eager], d.records[:d.eager])
 	d.controller.Follow(d.runs[d.eager:], d.records[d.eager:])
-	if err := d.catchUp(drafter); err != nil || !d.busy {
+	if err := d.draft(true); err != nil {
 		return err
 	}
-	start, prepared := time.Now(), backend.PreparedBy(d.device)
-	drafts, err := d.draft(drafter)
-	if err != nil {
-		return err
-	}
-	d.observe(drafts, time.Since(start), backend.PreparedBy(d.device) == prepared)
-	d.controller.Trim(d.runs[:d.eager], d.records[:d.eager], drafts[:d.eager])
+	d.controller.Trim(d.runs[:d.eager], d.records[:d.eager], d.drafts[:d.eager])
 	for i, s := range d.seqs {
-		if len(drafts[i].Tokens) == 0 {
+		from := &d.drafts[i]
+		if len(from.Tokens) == 0 {
 			continue // forced tokens stay; so do drafts of one that is prefilled
 		}
 		// The sequence may be left out of rounds while the drafter continues with others.
-		s.draft.Tokens = append(s.draft.Tokens[:0], drafts[i].Tokens...)
-		s.draft.Dists = append(s.draft.Dists[:0], drafts[i].Dists...)
-		s.draft.Probs = append(s.draft.Probs[:0], drafts[i].Probs...)
+		s.draft.Tokens = append(s.draft.Tokens[:0], from.Tokens...)
+		s.draft.Dists = append(s.draft.Dists[:0], from.Dists...)
+		s.draft.Probs = append(s.draft.Probs[:0], from.Probs...)
 		s.force(len(s.draft.Tokens))
-		if n := drafts[i].Vocab; n > 0 {
-			s.record.DraftVocab = n
+		if from.Vocab > 0 {
+			s.record.DraftVocab = from.Vocab
 		}
 	}
 	return nil
 }
 
-// idleRounds is the number of rounds without its drafts after which a head is idle: then rows are fed to it only if it is
+// draft has each part catch up, and draft for the runs that it was chosen for. If costs is set, times are noted.
+func (d *drafting) draft(costs bool) error {
+	d.drafts = slices.Grow(d.drafts[:0], len(d.runs))[:len(d.runs)]
+	clear(d.drafts)
+	for k := range d.parts {
+		p, busy := &d.parts[k], false
+		for i := range p.runs {
+			r, chosen := &p.runs[i], &d.runs[i]
+			if r.Depth, r.Source, r.More = 0, chosen.Source, chosen.More; spec.PartOf(chosen.Source, len(d.parts)) == k {
+				r.Depth = chosen.Depth
+			}
+		}
+		if err := d.catchUp(k, costs); err != nil {
+			return err
+		}
+		for i := range p.runs { // a lookup beside others is called for copies only
+			r := &p.runs[i]
+			busy = busy || r.Depth > 0 || (p.keeps || len(d.parts) == 1) && r.Hidden.Rows > 0
+		}
+		if !busy {
+			continue
+		}
+		start, prepared := time.Now(), backend.PreparedBy(d.device)
+		drafts, err := p.draft(d.seqs)
+		if err != nil {
+			return err
+		}
+		if costs {
+			d.observe(k, drafts, time.Since(start), backend.PreparedBy(d.device) == prepared)
+		}
+		for i := range p.runs {
+			if p.runs[i].Depth > 0 {
+				d.drafts[i] = drafts[i]
+			}
+		}
+	}
+	return nil
+}
+
+// idleRounds is the number of rounds without its drafts after which a drafter is idle: then rows are fed to it only if it is
 // to draft again.
 const idleRounds = 8
 
-// waits reports whether the drafter need not be fed the rows of a run now. It is fed rows of prompts at once, unless no
-// sequence has had drafts for a while. Drafts of the ratio rule shape the text, so there it is fed all rows. It is fed the
+// waits reports whether part k need not be fed the rows of a run now. It is fed rows of prompts at once, unless no
+// sequence has had drafts of it for a while. Drafts of the ratio rule shape the text, so there it is fed all rows. It is fed the
 // whole prompt of a fixed depth, since equal requests then have equal drafts; with images, whose rows are released after
 // the round; and in the background.
-func (d *drafting) waits(s *sequence, r *spec.Run) bool {
+func (d *drafting) waits(k int, s *sequence, r *spec.Run) bool {
+	m := &s.drafts[k]
 	switch {
-	case r.Depth > 0 && r.Source == spec.Computed:
-		s.idle = 0
+	case r.Depth > 0:
+		m.idle = 0
 		return false
 	case s.req.Rule == spec.Ratio:
 		return false
 	case s.outcome.Prefill && (s.record.Fixed != spec.DepthAuto || len(s.inputs.parts) > 0 || s.background != nil):
 		return false
 	case s.outcome.Prefill:
-		s.idle = d.controller.Idle()
-		return s.idle > idleRounds
+		m.idle = d.controller.Idle(spec.Source(k))
+		return m.idle > idleRounds
 	}
-	s.idle++
-	return s.finish == "" || s.idle > idleRounds // the cache stores the drafter's state if it is complete
+	m.idle++
+	return s.finish == "" || m.idle > idleRounds // the cache stores the drafter's state if it is complete
 }
 
-// catchUp feeds the drafter the backlogs of sequences that do not wait any more, and has the hidden rows of those that
-// wait go to their backlogs. If a backlog has no space left, it is fed too, unless the head is idle: then older rows are
+// catchUp feeds part k the backlogs of sequences that do not wait any more, and has the rows of those that
+// wait go to their backlogs. If a backlog has no space left, it is fed too, unless the part is idle: then older rows are
 // dropped, half of the backlog at least. A head that lacks rows drafts nearly as well: see docs/speculation.md.
-func (d *drafting) catchUp(drafter spec.Drafter) error {
-	d.late, d.to, d.from, d.busy = d.late[:0], d.to[:0], d.from[:0], false
-	for i, s := range d.seqs {
-		if s.drafted() {
-			d.keepRows(s, &d.runs[i])
-		}
-		d.busy = d.busy || d.runs[i].Depth > 0 || d.runs[i].Hidden.Rows > 0
+func (d *drafting) catchUp(k int, costs bool) error {
+	p := &d.parts[k]
+	p.late, p.to, p.from = p.late[:0], p.to[:0], p.from[:0]
+	if !p.keeps {
+		return nil
 	}
-	if len(d.late) > 0 {
+	for i, s := range d.seqs {
+		d.keepRows(k, s, &p.runs[i])
+	}
+	if len(p.late) > 0 {
 		start := time.Now()
-		if _, err := drafter.Draft(d.late); err != nil {
+		if _, err := p.Draft(p.late); err != nil {
 			return err
 		}
-		d.spread(time.Since(start))
+		if costs {
+			d.spread(time.Since(start))
+		}
 	}
-	backend.CopyEach(d.device, d.to, d.from) // after the old contents have been fed
+	backend.CopyEach(d.device, p.to, p.from) // after the old contents have been fed
 	return nil
 }
 
 // keepRows has the rows of a run wait, and puts a backlog that does not wait any more on the list.
-func (d *drafting) keepRows(s *sequence, r *spec.Run) {
-	waits, rows := d.waits(s, r), r.Hidden.Rows
-	if waits && s.idle > idleRounds && rows > s.backlog.Free() {
+func (d *drafting) keepRows(k int, s *sequence, r *spec.Run) {
+	p, m := &d.parts[k], &s.drafts[k]
+	waits, rows := d.waits(k, s, r), r.Hidden.Rows
+	if waits && m.idle > idleRounds && rows > m.backlog.Free() {
 		rows = min(rows, spec.Backlog)
 		r.Hidden = r.Hidden.RowRange(r.Hidden.Rows-rows, r.Hidden.Rows)
-		s.backlog.Keep(min(s.backlog.Len()/2, spec.Backlog-rows))
+		m.backlog.Keep(min(m.backlog.Len()/2, spec.Backlog-rows))
 	}
-	if s.backlog.Len() > 0 && (!waits || rows > s.backlog.Free()) {
+	if m.backlog.Len() > 0 && (!waits || rows > m.backlog.Free()) {
 		late := *r
-		late.Text, late.Hidden, late.Depth = r.Text[:len(r.Text)-rows], s.backlog.Tensor(), 0
+		late.Text, late.Hidden, late.Depth = r.Text[:len(r.Text)-rows], m.backlog.Tensor(), 0
 		s.pair(&late)
-		d.late = append(d.late, late)
-		s.backlog.Keep(0)
+		p.late = append(p.late, late)
+		m.backlog.Keep(0)
 	}
-	if !waits || rows > s.backlog.Free() {
+	if !waits || rows > m.backlog.Free() {
 		return
 	}
-	if to, err := s.backlog.Add(r.Hidden); err == nil { // without memory for them they are fed now
-		d.to, d.from = append(d.to, to), append(d.from, r.Hidden)
+	if to, err := m.backlog.Add(r.Hidden); err == nil { // without memory for them they are fed now
+		p.to, p.from = append(p.to, to), append(p.from, r.Hidden)
 		r.Hidden = r.Hidden.RowRange(0, 0)
 	}
 }
 
-// draft feeds the drafter the rows that do not wait, and has it draft.
-func (d *drafting) draft(drafter spec.Drafter) ([]spec.Draft, error) {
-	for i, s := range d.seqs {
-		s.pair(&d.runs[i])
+// draft feeds the part the rows that do not wait, and has it draft.
+func (p *drafterPart) draft(seqs []*sequence) ([]spec.Draft, error) {
+	for i, s := range seqs {
+		if p.keeps {
+			s.pair(&p.runs[i])
+		}
 	}
-	return drafter.Draft(d.runs)
+	return p.Draft(p.runs)
 }
 
 // spread divides the time of drafting among all runs of the round.
@@ -171,25 +267,26 @@ func (d *drafting) spread(took time.Duration) {
 // observe reports the time of drafting to the controller, unless rows of prompts were fed with it,
 // or none at all, or it is not typical: the next call of the kind will take less, or the device was still
 // busy with backlogs.
-func (d *drafting) observe(drafts []spec.Draft, took time.Duration, typical bool) {
-	d.depths = d.depths[:0]
+func (d *drafting) observe(k int, drafts []spec.Draft, took time.Duration, typical bool) {
+	p := &d.parts[k]
+	p.depths = p.depths[:0]
 	rows := 0
-	for i := range d.runs {
-		r := &d.runs[i]
+	for i := range p.runs {
+		r := &p.runs[i]
 		if r.Hidden.Rows > spec.MaxDepth+1 {
 			return
 		}
 		rows += r.Hidden.Rows
 		depth := 0
-		if r.Source == spec.Computed && r.Depth > 0 {
+		if r.Depth > 0 {
 			depth = len(drafts[i].Tokens)
 		}
-		d.depths = append(d.depths, depth)
+		p.depths = append(p.depths, depth)
 	}
 	if rows == 0 {
 		return
 	}
-	if d.spread(took); typical && len(d.late) == 0 {
-		d.controller.ObserveDraft(spec.Computed, d.depths, took)
+	if d.spread(took); typical && len(p.late) == 0 && spec.Source(k).Computed() {
+		d.controller.ObserveDraft(spec.Source(k), p.depths, took)
 	}
 }

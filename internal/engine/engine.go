@@ -84,7 +84,6 @@ type Engine struct {
 	logits    spec.Logits  // of the pass, a group for each of them
 	tally     tally        // of the batch
 	phases    Phases       // of the running round
-	taps      []int        // of the model that the drafter reads; none: hidden rows
 	drafting  drafting
 	sched     schedule.Scheduler[*sequence]
 	towerTook time.Duration // before the running round
@@ -105,25 +104,28 @@ type Engine struct {
 	stats         Stats
 }
 
-// tap has the model hand out the rows that the drafter reads.
-func (e *Engine) tap() error {
-	e.taps = spec.TapsOf(e.o.Drafter)
-	if len(e.taps) == 0 {
-		return nil
+// openParts begins to use the drafter: the model hands out the rows that it reads, and the controller knows its blocks.
+func (e *Engine) openParts() error {
+	e.drafting.parts = newParts(e.o.Drafter)
+	tapped := false
+	for k := range e.drafting.parts {
+		p := &e.drafting.parts[k]
+		if b, ok := p.Drafter.(spec.Blocker); ok {
+			e.drafting.controller.Blocks[k] = b.Drafts()
+		}
+		if !p.tapped {
+			continue
+		}
+		m, ok := e.model.(model.Tappable)
+		if !ok || tapped {
+			return fmt.Errorf("engine: the drafter %s reads rows between the layers, which the model does not hand out", p.Name())
+		}
+		tapped = true
+		if err := m.Tap(spec.TapsOf(p.Drafter)...); err != nil {
+			return err
+		}
 	}
-	m, ok := e.model.(model.Tappable)
-	if !ok {
-		return fmt.Errorf("engine: the drafter %s reads rows between the layers, which the model does not hand out", e.o.Drafter.Name())
-	}
-	return m.Tap(e.taps...)
-}
-
-// rows are the rows of a pass that the drafter reads.
-func (e *Engine) rows(out model.Output) backend.Tensor {
-	if len(e.taps) > 0 {
-		return out.Taps
-	}
-	return out.Hidden
+	return nil
 }
 
 // locked calls f with the mutex held, which a panic unlocks.

@@ -615,7 +615,7 @@ func TestPairBeforeAPictureFindsSpace(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e := &Engine{model: m, o: Options{RoundTokens: 512, Drafter: m.Drafter(), Tower: b, Log: quiet}}
 	e.pool = state.NewPool(b, 2*e.bytes(3*backend.PageTokens))
-	e.vision, e.drafting.device = newVisionQueue(b, b, 0), b
+	e.vision, e.drafting.device, e.drafting.parts = newVisionQueue(b, b, 0), b, newParts(e.o.Drafter)
 	e.sched = schedule.Scheduler[*sequence]{RoundTokens: 512, Cost: e.cost()}
 	var list []*sequence
 	for i, r := range []Request{{Prompt: prompt(5, 1)}, b.disguised(Request{Prompt: prompt(80, 2)}, backend.PageTokens+1, 10, 0)} {
@@ -639,15 +639,15 @@ func TestPairBeforeAPictureFindsSpace(t *testing.T) {
 		s.Fed(n, 0)
 	}
 	feed(s.target, backend.PageTokens+1)
-	feed(s.draftState, backend.PageTokens)
+	feed(s.drafts[0].state, backend.PageTokens)
 	row, err := b.Alloc(dtype.F32, 1, m.Info().Width)
 	if err == nil {
-		_, err = s.backlog.Add(row)
+		_, err = s.drafts[0].backlog.Add(row)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range []*state.State{other.target, other.draftState} {
+	for _, x := range []*state.State{other.target, other.drafts[0].state} {
 		for n := 1; x.Reserve(n) == nil; {
 			n += backend.PageTokens
 		}

@@ -28,7 +28,10 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 		o.Log = slog.Default()
 	}
 	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
-	if err := e.tap(); err != nil {
+	if o.Controller != nil {
+		e.drafting.controller = *o.Controller
+	}
+	if err := e.openParts(); err != nil {
 		return nil, err
 	}
 	if err := e.rehearse(); err != nil { // before anything is there to close
@@ -37,9 +40,6 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	e.vision = newVisionQueue(o.Tower, p.Device(), o.TowerMemory)
 	e.drafting.device = p.Device()
 	e.openCache()
-	if o.Controller != nil {
-		e.drafting.controller = *o.Controller
-	}
 	e.sched = schedule.Scheduler[*sequence]{RoundTokens: o.RoundTokens, MaxRound: o.MaxRound, Cost: e.cost()}
 	go e.loop()
 	return e, nil

@@ -20,11 +20,7 @@ func (e *Engine) bytes(n int) int64 {
 // need is the maximum memory of a sequence. It does not depend on the draft depth, because the
 // maximum length of an answer must not.
 func (e *Engine) need() state.Need {
-	var draft state.Layout
-	if e.o.Drafter != nil {
-		draft = e.o.Drafter.Layout()
-	}
-	return spec.Need(e.model.Layout(), draft, e.model.Info().Width*max(len(e.taps), 1))
+	return spec.Needs(e.model.Layout(), e.o.Drafter, e.model.Info().Width)
 }
 
 // fit refuses a request that could not be served even alone. One without MaxTokens gets as
@@ -97,11 +93,14 @@ func (e *Engine) allot(s *sequence) error {
 	}
 	if d := e.o.Drafter; d != nil && s.req.Depth != spec.DepthOff {
 		s.record.Drafter, s.record.Rule = d.Name(), s.req.Rule
-		if s.draftState, err = e.pool.Open(d.Layout()); err != nil {
-			return err
-		}
-		if !d.Layout().Empty() {
-			s.backlog = e.pool.Rows(spec.Backlog)
+		s.drafts = make([]draftMemory, len(e.drafting.parts))
+		for k := range s.drafts {
+			if p, m := &e.drafting.parts[k], &s.drafts[k]; p.keeps {
+				if m.state, err = e.pool.Open(p.Layout()); err != nil {
+					return err
+				}
+				m.backlog = e.pool.Rows(spec.Backlog)
+			}
 		}
 	}
 	return nil
@@ -109,19 +108,21 @@ func (e *Engine) allot(s *sequence) error {
 
 // release returns a sequence's memory to the pool.
 func (s *sequence) release() {
-	for _, m := range []*state.State{s.target, s.draftState} {
-		if m != nil {
-			m.Close()
-		}
+	if s.target != nil {
+		s.target.Close()
 	}
-	if s.backlog != nil {
-		s.backlog.Close()
+	for _, m := range s.drafts {
+		if m.state != nil {
+			m.state.Close()
+		}
+		if m.backlog != nil {
+			m.backlog.Close()
+		}
 	}
 	for i := range s.inputs.parts {
 		s.inputs.parts[i].close()
 	}
-	s.waitingForVision, s.idle = false, 0
-	s.target, s.draftState, s.backlog, s.hostState, s.span = nil, nil, nil, nil, model.Span{}
+	s.target, s.drafts, s.span, s.waitingForVision = nil, nil, model.Span{}, false
 }
 
 // preempt releases a running sequence's memory and puts it into the queue. Once it is admitted again its
@@ -160,10 +161,13 @@ func (e *Engine) reserve(s *sequence, n int) bool {
 
 // grow makes space for n more tokens in the sequence's states.
 func (s *sequence) grow(n int) error {
-	if err := s.target.Reserve(n); err != nil || !s.drafted() {
-		return err
+	err := s.target.Reserve(n)
+	for _, m := range s.drafts {
+		if m.state != nil && err == nil {
+			err = m.state.Reserve(n + m.backlog.Len() + spec.Ahead(m.state.Layout())) // drafts are fed to the drafter too
+		}
 	}
-	return s.draftState.Reserve(n + s.backlog.Len() + spec.MaxDepth) // drafts are fed to the drafter too
+	return err
 }
 
 // end releases a sequence's memory and closes its stream with its fault, if it has one.
@@ -255,7 +259,14 @@ func (e *Engine) restore(s *sequence) (err error) {
 		return nil
 	}
 	defer hit.Release()
-	if err = hit.Restore(s.target, s.draftState); err != nil {
+	var kept []*draftMemory // in the order of the cache
+	var states []*state.State
+	for k := range s.drafts {
+		if m := &s.drafts[k]; m.state != nil {
+			kept, states = append(kept, m), append(states, m.state)
+		}
+	}
+	if err = hit.Restore(s.target, states...); err != nil {
 		return err
 	}
 	if s.target.Drafts() > s.target.Layout().MaxDrafts && !e.affords(s) {
@@ -264,15 +275,14 @@ func (e *Engine) restore(s *sequence) (err error) {
 	if s.claim.Preempted == 0 {
 		s.cached = hit.Len()
 	}
-	if !s.drafted() {
-		return nil
-	}
-	if row := hit.Hidden(0); row.Rows > 0 { // the first half of a pair; the second half is fed next
-		to, err := s.backlog.Add(row)
-		if err != nil {
-			return err
+	for i, m := range kept {
+		if row := hit.Hidden(i); row.Rows > 0 { // the first half of a pair; the second half is fed next
+			to, err := m.backlog.Add(row)
+			if err != nil {
+				return err
+			}
+			e.pool.Device().Copy(to, row)
 		}
-		e.pool.Device().Copy(to, row)
 	}
 	return nil
 }

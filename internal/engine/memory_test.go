@@ -19,11 +19,7 @@ import (
 
 // promised is the budget for one sequence of that many tokens, as it is promised to be enough.
 func promised(m *headed, d spec.Drafter, tokens int) int64 {
-	var draft state.Layout
-	if d != nil {
-		draft = d.Layout()
-	}
-	n := spec.Need(m.Layout(), draft, m.Info().Width)
+	n := spec.Needs(m.Layout(), d, m.Info().Width)
 	return n.Bytes(tokens)
 }
 

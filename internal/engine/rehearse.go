@@ -41,33 +41,44 @@ func (e *Engine) rehearseRounds() error {
 	}
 	usual = min(usual, maxRehearsed, e.o.RoundTokens)
 	tokens := make([]int32, max(min(e.o.RoundTokens, e.o.Context), usual))
-	hidden, err := e.rehearsePass(tokens, len(tokens), usual)
+	out, err := e.rehearsePass(tokens, len(tokens), usual)
 	for n := usual; n > 0 && err == nil; n-- {
 		_, err = e.rehearsePass(tokens[:n], 1+spec.MaxDepth, n)
 	}
-	if _, ok := e.o.Drafter.(spec.Planner); ok { // one sequence may have a long copy
-		for n := min(1+spec.MaxCopy, e.o.RoundTokens, len(tokens)); n > 1+spec.MaxDepth && err == nil; n-- {
-			_, err = e.rehearsePass(tokens[:n], n, n)
-		}
+	for n := min(1+e.longest(), e.o.RoundTokens, len(tokens)); n > 1+spec.MaxDepth && err == nil; n-- {
+		_, err = e.rehearsePass(tokens[:n], n, n)
 	}
-	if d, ok := e.o.Drafter.(spec.Rehearser); ok && err == nil {
-		err = d.Rehearse(e.pool, hidden, usual, e.o.MaxBatch)
+	for k := range e.drafting.parts {
+		p := &e.drafting.parts[k]
+		if d, ok := p.Drafter.(spec.Rehearser); ok && err == nil {
+			err = d.Rehearse(e.pool, p.rows(out), usual, e.o.MaxBatch)
+		}
 	}
 	return err
 }
 
-// rehearsePass feeds tokens to new sequences, at most each tokens per sequence, and returns their hidden rows.
-func (e *Engine) rehearsePass(tokens []int32, each, want int) (hidden backend.Tensor, err error) {
+// longest is the maximum number of drafts that one sequence may have.
+func (e *Engine) longest() int {
+	n := max(spec.MaxDepth, slices.Max(e.drafting.controller.Blocks[:]))
+	for k := range e.drafting.parts {
+		if _, ok := e.drafting.parts[k].Drafter.(spec.Planner); ok {
+			n = spec.MaxCopy
+		}
+	}
+	return n
+}
+
+// rehearsePass feeds tokens to new sequences, at most each tokens per sequence.
+func (e *Engine) rehearsePass(tokens []int32, each, want int) (out model.Output, err error) {
 	defer caught(&err)
 	var spans []model.Span
 	for list := range slices.Chunk(tokens, each) {
 		s, err := e.pool.Open(e.model.Layout())
 		if err != nil {
-			return hidden, err
+			return out, err
 		}
 		defer s.Close()
 		spans = append(spans, model.Span{State: s, Tokens: list, Want: min(want, len(list))})
 	}
-	out, err := e.model.Forward(spans)
-	return e.rows(out), err
+	return e.model.Forward(spans)
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -53,7 +52,7 @@ func (e *Engine) decode() (err error) {
 	e.phases = Phases{Forward: forward, Sample: took - forward}
 	e.report(took, e.prepared() == prepared)
 	start = time.Now()
-	err = e.draft(e.rows(out))
+	err = e.draft(out)
 	e.phases.Draft = time.Since(start)
 	return err
 }
@@ -173,25 +172,21 @@ func (e *Engine) retire() {
 	})
 }
 
-// draft lets the drafter catch up with the batch, given its hidden rows of the pass,
+// draft lets the drafter catch up with the batch, given the rows of the pass,
 // and makes the drafts of the next round.
-func (e *Engine) draft(hidden backend.Tensor) error {
+func (e *Engine) draft(out model.Output) error {
 	d := &e.drafting
-	d.seqs, d.runs, d.records = d.seqs[:0], d.runs[:0], d.records[:0]
-	e.addRuns(hidden, false)
+	d.begin()
+	e.addRuns(out, false)
 	d.eager = len(d.runs)
-	e.addRuns(hidden, true)
+	e.addRuns(out, true)
 	switch {
 	case len(d.runs) == 0:
 		return nil
 	case e.background.active: // no depth is chosen and no cost noted
-		err := d.catchUp(e.o.Drafter)
-		if err == nil {
-			_, err = d.draft(e.o.Drafter)
-		}
-		return err
+		return d.draft(false)
 	}
-	err := d.run(e.o.Drafter)
+	err := d.run()
 	for _, s := range d.seqs {
 		e.blame(s.fault)
 	}
@@ -204,7 +199,7 @@ func (e *Engine) limited(s *sequence) bool { return e.sched.Shared && s.req.Offl
 
 // addRuns adds sequences of the batch, limited ones or others, to the runs of the
 // drafter.
-func (e *Engine) addRuns(hidden backend.Tensor, limited bool) {
+func (e *Engine) addRuns(out model.Output, limited bool) {
 	first := 0
 	for _, s := range e.batch {
 		first += s.outcome.Rows
@@ -216,12 +211,8 @@ func (e *Engine) addRuns(hidden backend.Tensor, limited bool) {
 			s.force(0)
 			e.blame(s.fault)
 		}
-		if n := s.outcome.Kept(); s.draftState != nil && s.fault == nil {
-			rows := hidden.RowRange(first-s.outcome.Rows, first-s.outcome.Rows+n)
-			s.hidden = rows.RowRange(n-1, n)
-			if s.finish == "" || e.cache != nil {
-				e.drafting.add(s, rows, limited && s.req.Rule == spec.Exact)
-			}
+		if s.drafts != nil && s.fault == nil && (s.finish == "" || e.cache != nil) {
+			e.drafting.add(s, out, first-s.outcome.Rows, s.outcome.Kept(), limited && s.req.Rule == spec.Exact)
 		}
 	}
 }

@@ -91,15 +91,11 @@ type text struct {
 // memory is a sequence's memory in the pool, and its data for the prefix cache.
 type memory struct {
 	target           *state.State
-	draftState       *state.State   // of the drafter; nil: nothing is drafted for this sequence
-	hostState        any            // of the drafter
-	backlog          *state.Rows    // the last hidden rows that the drafter was not fed; nil: it needs none
-	idle             int            // rounds since a head has drafted
-	hidden           backend.Tensor // hidden row of the last token kept, valid until the next pass
-	waitingForVision bool           // the tower has not computed the rows that it is to be fed next
-	boundaries       []int          // lengths of the prompt to store in the cache
-	prefixAsked      bool           // its prefix was looked for on disk
-	fetching         atomic.Bool    // the prefix is being read from there
+	drafts           []draftMemory // of the drafter's parts; nil: nothing is drafted for this sequence
+	waitingForVision bool          // the tower has not computed the rows that it is to be fed next
+	boundaries       []int         // lengths of the prompt to store in the cache
+	prefixAsked      bool          // its prefix was looked for on disk
+	fetching         atomic.Bool   // the prefix is being read from there
 }
 
 // account is the statistics of a sequence's rounds and time.
@@ -386,8 +382,10 @@ func (s *sequence) fedText(n int) prefix.Text {
 	return prefix.Text{Tokens: s.tokens[:n], Inputs: s.inputs.known}
 }
 
-// drafted reports whether the drafter has to be fed the sequence's rows.
-func (s *sequence) drafted() bool { return s.backlog != nil }
+// drafted reports whether a part of the drafter has to be fed the sequence's rows.
+func (s *sequence) drafted() bool {
+	return slices.ContainsFunc(s.drafts, func(m draftMemory) bool { return m.state != nil })
+}
 
 // attach adds the rows of images to a span.
 func (s *sequence) attach(span *model.Span) {
@@ -406,12 +404,9 @@ func (s *sequence) attach(span *model.Span) {
 // of the placeholder token: after 36 prompts with images the head of the embedded model
 // then has 0.55 of its first drafts accepted, and 0.50 otherwise.
 func (s *sequence) pair(r *spec.Run) {
-	if !s.drafted() {
-		return
-	}
 	to := len(r.Text)
 	from := to - r.Hidden.Rows
-	r.Inputs, r.Positions = s.inputs.rows(from, to), s.inputs.positions(from-1, to-1, s.draftState.Next())
+	r.Inputs, r.Positions = s.inputs.rows(from, to), s.inputs.positions(from-1, to-1, r.State.Next())
 }
 
 // releaseInputs releases the parts that the model and the drafter have been fed. The drafter is fed rows of prompts

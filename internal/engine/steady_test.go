@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"math"
 	"runtime"
 	"sync"
@@ -117,7 +118,7 @@ func TestRoundsAllocateLittle(t *testing.T) {
 	vocab := int32(m.Info().Vocab)
 	for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 		e := &Engine{model: m, pool: pool, o: Options{RoundTokens: 512, Drafter: stubborn{m.Drafter(), vocab}}}
-		e.sched = schedule.Scheduler[*sequence]{RoundTokens: e.o.RoundTokens, Cost: e.cost()}
+		e.sched, e.drafting.parts = schedule.Scheduler[*sequence]{RoundTokens: e.o.RoundTokens, Cost: e.cost()}, newParts(e.o.Drafter)
 		s, err := newSequence(Request{
 			Prompt: []int32{1, 2, 3}, IgnoreEnd: true, Depth: depth, Sampling: never(vocab),
 		}, m.Info(), 4000)
@@ -127,12 +128,12 @@ func TestRoundsAllocateLittle(t *testing.T) {
 		if err := e.open(s); err != nil {
 			t.Fatal(err)
 		}
-		for _, st := range []*state.State{s.target, s.draftState} {
-			if st != nil {
-				if err := st.Reserve(2000); err != nil {
-					t.Fatal(err)
-				}
-			}
+		err = s.target.Reserve(2000)
+		for _, m := range s.drafts {
+			err = errors.Join(err, m.state.Reserve(2000))
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 		e.running, s.unwatch = []*sequence{s}, func() bool { return true }
 		for range 300 {

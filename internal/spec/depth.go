@@ -34,8 +34,8 @@ type Controller struct {
 
 	accepted  [numSources][MaxDepth]frequency
 	tried     [cost.Drafters]float64 // runs that had a source, decaying
+	idle      [cost.Drafters]int     // rounds since drafts of a source were chosen, of those that could have had some
 	trial     int                    // drafts of the running trial, or of the last
-	idle      int                    // rounds since drafts were chosen, of those that could have had some
 	left      int                    // rounds until a trial may begin, the running trial included
 	spent     float64                // rounds that trials have cost and that are not earned yet
 	price     float64                // tokens that the time of one level is worth: those of the choice in that time
@@ -203,11 +203,13 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 		c.rank(batch, records)
 	}
 	n = c.turn(c.best(batch, base), base.rows)
-	if c.idle += min(len(c.order), 1); n > 0 {
-		c.idle = 0
+	for s := range c.idle {
+		c.idle[s] += min(len(c.order), 1)
 	}
 	for _, inc := range c.order[:n] {
-		batch[inc.run].Depth++
+		if batch[inc.run].Depth++; batch[inc.run].Source.Computed() {
+			c.idle[batch[inc.run].Source] = 0
+		}
 	}
 	c.deepen(batch, records, &base, n)
 	for i, r := range records {
@@ -215,8 +217,8 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	}
 }
 
-// Idle is the number of rounds since drafts were chosen, of those that could have had some.
-func (c *Controller) Idle() int { return c.idle }
+// Idle is the number of rounds since drafts of a computed source were chosen, of those that could have had some.
+func (c *Controller) Idle(s Source) int { return c.idle[s] }
 
 // offer chooses the source of a run, and adds the fixed part of the run to the plan.
 func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {

@@ -76,7 +76,7 @@ type Rehearser interface {
 
 // Run is what happened to one sequence since the drafter saw it last.
 type Run struct {
-	State *state.State // the drafter's state of the sequence, on the device
+	State *state.State // the drafter's state of the sequence, on the device; nil: it needs none
 	// HostState is what the drafter keeps of the sequence on the host: nil at first, dropped when
 	// the sequence ends, and maybe earlier: a drafter must be able to make it again from Text.
 	HostState *any
@@ -98,14 +98,14 @@ type Run struct {
 	More func(probs []float32) bool
 }
 
-// Plan sets the Sources of each run. A drafter that is no Planner computes its drafts.
-func Plan(d Drafter, batch []Run) {
-	if p, ok := d.(Planner); ok {
+// Plan sets the Sources of each run, for part i of a drafter. A part that is no Planner computes its drafts.
+func Plan(i int, part Drafter, batch []Run) {
+	if p, ok := part.(Planner); ok {
 		p.Plan(batch)
 		return
 	}
-	for i := range batch {
-		batch[i].Sources = Computed.only()
+	for j := range batch {
+		batch[j].Sources = Source(i).only()
 	}
 }
 
@@ -141,7 +141,7 @@ const (
 	numSources = iota
 )
 
-// Computed reports whether drafts are computed by a drafter, and not copied.
+// Computed reports whether drafts are computed, and not copied.
 func (s Source) Computed() bool { return s < cost.Drafters }
 
 // Copy is the source of drafts copied from where the last match tokens stood before.

@@ -15,15 +15,20 @@ func TestNeedIsWhatASequenceTakes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	b := openPool(t, 0).b
 	for range 100 {
-		n := Need{Target: randomLayout(rng), Draft: randomLayout(rng), Ahead: rng.IntN(70), Rows: 1 + rng.IntN(8), Width: 1 + rng.IntN(16)}
+		n := Need{Target: randomLayout(rng)}
+		for range rng.IntN(3) {
+			n.Drafts = append(n.Drafts, DraftNeed{Layout: randomLayout(rng), Ahead: rng.IntN(70), Rows: 1 + rng.IntN(8), Width: 1 + rng.IntN(16)})
+		}
 		tokens := 1 + rng.IntN(300)
 		p := NewPool(b, n.Bytes(tokens))
 		s := mustOpen(t, p, n.Target)
 		err := s.Reserve(tokens)
-		if !n.Draft.Empty() && err == nil {
-			d := mustOpen(t, p, n.Draft)
-			if err = d.Reserve(tokens + n.Ahead); err == nil {
-				_, err = p.Rows(n.Rows).Add(backend.Tensor{Type: dtype.F32, Cols: n.Width})
+		for _, x := range n.Drafts {
+			if err == nil {
+				err = mustOpen(t, p, x.Layout).Reserve(tokens + x.Ahead)
+			}
+			if err == nil {
+				_, err = p.Rows(x.Rows).Add(backend.Tensor{Type: dtype.F32, Cols: x.Width})
 			}
 		}
 		if x := p.Stats(); err != nil || x.Used != x.Budget {
@@ -32,14 +37,14 @@ func TestNeedIsWhatASequenceTakes(t *testing.T) {
 	}
 }
 
-// TestNeedTokensInvertsBytes compares the closed form with a search, for random layouts and
+// TestNeedTokensInvertsBytes compares the length with that found one by one, for random layouts and
 // budgets around every page border.
 func TestNeedTokensInvertsBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
-		n := Need{Target: randomLayout(rng), Ahead: rng.IntN(20)}
-		if rng.IntN(3) > 0 {
-			n.Draft, n.Rows, n.Width = randomLayout(rng), rng.IntN(33), 16
+		n := Need{Target: randomLayout(rng)}
+		for range rng.IntN(3) {
+			n.Drafts = append(n.Drafts, DraftNeed{Layout: randomLayout(rng), Ahead: rng.IntN(20), Rows: rng.IntN(33), Width: 16})
 		}
 		const most = 400
 		for range 60 {

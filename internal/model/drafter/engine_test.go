@@ -91,7 +91,7 @@ func TestEngineChangesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			need := spec.Need(r.Layout(), r.drafts(-1).Layout(), len(r.d.Taps)*r.Info().Width)
+			need := spec.Needs(r.Layout(), r.drafts(-1), r.Info().Width)
 			for _, c := range []struct {
 				drafter spec.Drafter
 				cache   bool

@@ -80,7 +80,7 @@ func TestEngineChangesNothing(t *testing.T) {
 				script.answers = append(script.answers, slices.Concat(q.Prompt, want[i].ids))
 			}
 			alone.Close()
-			memory := spec.Need(r.Layout(), r.Head().Layout(), r.Info().Width)
+			memory := state.Need{Drafts: []state.DraftNeed{spec.Need(r.Head().Layout(), r.Info().Width)}}
 			need := memory.DraftBytes(200) + r.Layout().Bytes(200)
 			var cached, drafted, accepted int64
 			for _, c := range []struct {
