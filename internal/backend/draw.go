@@ -5,9 +5,18 @@ package backend
 type Drawer interface {
 	// Draw draws an id from each row of logits. Row i of drawn, [rows, 3] of type F32, is a Drawn of
 	// package sample with its bits: the id as a number, its probability, and 1 if the draw is exact.
-	Draw(drawn, logits Tensor, draws []Draw)
+	// tokens are the ids of columns as numbers, ascending: one row for all rows of logits, or one for each. The zero
+	// Tensor: the number of a column is its id.
+	Draw(drawn, logits, tokens Tensor, draws []Draw)
 	// EmbedDrawn is Embed of the ids in the first column of drawn; any row of the table for -1.
 	EmbedDrawn(dst Tensor, table Weight, drawn Tensor)
+	// Candidates lists the highest numbers of each row of logits among the columns that count by its draw, of equal numbers
+	// the lower columns. Row i of ids is the columns as numbers, ascending, and row i of best their logits. A row with
+	// fewer numbers than columns of ids repeats the first column, 0 if there is none, with minus infinity.
+	Candidates(ids, best, logits Tensor, draws []Draw)
+	// Score adds to column c of row i of scores the sum of left[i]*mid[i]*right[i*cols+c] over their columns, in order
+	// and with every result rounded to float32, where cols is the number of columns of scores.
+	Score(scores, left, mid, right Tensor)
 }
 
 // Draw is how to draw from a row of logits: package sample's Plain.

@@ -1,6 +1,9 @@
 package model
 
-import "github.com/foretoken/foretoken/internal/state"
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/state"
+)
 
 // Block is a drafter that computes several draft tokens of a sequence in one pass, behind a context of rows that are tapped
 // in the model. One goroutine uses it and its model at a time.
@@ -19,6 +22,10 @@ type Block interface {
 	// Follow completes the logits of draft j, counted from 0, given the token before it of each span that has one. Drafts are
 	// drawn in order: it is called before the logits of each are read.
 	Follow(j int, before []int32) error
+	// Draw draws all drafts of the last Forward on the device, in place of Follow and a Selector's methods: draws[j] are those of draft
+	// j, for each span that wants it, and drawn[j] the results. Results after an ID of -1 in a span are undefined. ok
+	// is false if the device cannot draw: then nothing was done.
+	Draw(draws [][]backend.Draw) (drawn [][]Drawn, ok bool, err error)
 	// Confidences are, for each row of logits, the probability that its draft is accepted if the drafts before it are. nil: the
 	// drafter does not know. They are valid until the next call.
 	Confidences() ([]float32, error)

@@ -88,11 +88,6 @@ func (l *Logits) AskWhole(n int) {
 	}
 }
 
-// PlainDraw is a plain draw for a device.
-func PlainDraw(p sampling.Plain) backend.Draw {
-	return backend.Draw{Cols: p.Vocab, Temperature: p.Temperature, Noise: p.Noise, TopK: p.TopK, TopP: p.TopP, Levels: p.Levels}
-}
-
 // Rows are the rows of group i, as far as they are known; valid until the device's next call.
 func (l *Logits) Rows(i int) []sampling.Row {
 	from, to := l.group(i)

@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -51,6 +52,18 @@ func (r *rig) howToDraw(rows, cols int) []backend.Draw {
 	return draws
 }
 
+// tokens are rows of ascending ids.
+func (r *rig) tokens(rows, cols int) (list []float32) {
+	for range rows {
+		id := 0
+		for range cols {
+			id += 1 + r.rng.IntN(5)
+			list = append(list, float32(id))
+		}
+	}
+	return list
+}
+
 // ownOf is a row with minus infinity where columns do not count.
 func ownOf(row []float32, d backend.Draw) []float32 {
 	row = slices.Clone(row)
@@ -63,6 +76,49 @@ func ownOf(row []float32, d backend.Draw) []float32 {
 		}
 	}
 	return row
+}
+
+// drawToken is a draw from a row whose columns stand for ids: from a row of all ids.
+func drawToken(s *sampling.Drawer, d backend.Draw, row, ids []float32) sampling.Drawn {
+	row = ownOf(row, d)
+	all := make([]float32, int(ids[len(ids)-1])+1)
+	for i := range all {
+		all[i] = float32(math.Inf(-1))
+	}
+	for i := range cmp.Or(d.Cols, len(row)) {
+		all[int(ids[i])] = max(all[int(ids[i])], row[i])
+	}
+	d.Cols = 0
+	return s.Draw(plain(d), all)
+}
+
+// candidatesOf are the columns and numbers of Candidates for one row.
+func candidatesOf(row []float32, d backend.Draw, n int) (columns, numbers []float32) {
+	row = ownOf(row, d)
+	var list []int
+	for c, x := range row[:cmp.Or(d.Cols, len(row))] {
+		if x >= -math.MaxFloat32 {
+			list = append(list, c)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(min(row[b], math.MaxFloat32), min(row[a], math.MaxFloat32)) })
+	list = list[:min(n, len(list))]
+	slices.Sort(list)
+	for _, c := range list {
+		columns, numbers = append(columns, float32(c)), append(numbers, row[c])
+	}
+	for len(columns) < n {
+		columns, numbers = append(columns, append(columns, 0)[0]), append(numbers, float32(math.Inf(-1)))
+	}
+	return columns, numbers
+}
+
+// scoreOf is the number that Score adds to one number.
+func scoreOf(left, mid, right []float32) (sum float32) {
+	for i := range left {
+		sum += float32(float32(left[i]*mid[i]) * right[i])
+	}
+	return sum
 }
 
 // draw compares a device that can draw with package sample.
@@ -83,10 +139,50 @@ func (c *checker) draw() {
 					want = append(want, numbers(sampler.Draw(plain(draws[i]), ownOf(logits[i*s[1]:(i+1)*s[1]], draws[i])))...)
 				}
 				drawn := r.random(s[0], 3)
-				d.Draw(drawn, r.tensor(s[0], s[1], logits), draws)
+				d.Draw(drawn, r.tensor(s[0], s[1], logits), backend.Tensor{}, draws)
 				return r.read(drawn), want
 			})
+			for _, rows := range []int{1, s[0]} {
+				c.holds(fmt.Sprintf("%s, %d rows of tokens", what, rows), func(r *rig) (got, want []float32) {
+					r.views = views
+					logits, draws, ids := r.logits(s[0], s[1]), r.howToDraw(s[0], s[1]), r.tokens(rows, s[1])
+					var sampler sampling.Drawer
+					for i := range draws {
+						want = append(want, numbers(drawToken(&sampler, draws[i], logits[i*s[1]:(i+1)*s[1]], ids[i%rows*s[1]:][:s[1]]))...)
+					}
+					drawn := r.random(s[0], 3)
+					d.Draw(drawn, r.tensor(s[0], s[1], logits), r.tensor(rows, s[1], ids), draws)
+					return r.read(drawn), want
+				})
+			}
+			c.on("Candidates")
+			c.holds(what, func(r *rig) (got, want []float32) {
+				r.views = views
+				logits, draws := r.logits(s[0], s[1]), r.howToDraw(s[0], s[1])
+				const n = 16
+				ids, best := r.random(s[0], n), r.random(s[0], n)
+				d.Candidates(ids, best, r.tensor(s[0], s[1], logits), draws)
+				columns, values := r.read(ids), r.read(best)
+				for i := range draws {
+					x, y := candidatesOf(logits[i*s[1]:(i+1)*s[1]], draws[i], n)
+					got, want = slices.Concat(got, columns[i*n:(i+1)*n], values[i*n:(i+1)*n]), slices.Concat(want, x, y)
+				}
+				return got, want
+			})
 		}
+		c.on("Score")
+		c.holds(fmt.Sprintf("%d rows", s[0]), func(r *rig) (got, want []float32) {
+			const n, cols = 5, 37
+			r.views = true
+			numbers := [4][]float32{r.list(s[0] * n), r.list(s[0] * cols), r.list(s[0] * cols), r.list(s[0] * n * cols)}
+			for i, x := range numbers[0] {
+				at := i / n * cols
+				want = append(want, x+scoreOf(numbers[1][at:at+cols], numbers[2][at:at+cols], numbers[3][i*cols:(i+1)*cols]))
+			}
+			scores := r.tensor(s[0], n, numbers[0])
+			d.Score(scores, r.tensor(s[0], cols, numbers[1]), r.tensor(s[0], cols, numbers[2]), r.tensor(s[0]*n, cols, numbers[3]))
+			return r.read(scores), want
+		})
 		c.on("EmbedDrawn")
 		c.like(fmt.Sprintf("%d×%d", s[0], s[1]), func(r *rig) [][]float32 {
 			w := r.load(backend.Int8, r.matrix(s[1], 70))

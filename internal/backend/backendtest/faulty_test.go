@@ -23,7 +23,9 @@ type faulty struct {
 	readBytes  func(dst []byte, src backend.Tensor) error
 	writeBytes func(dst backend.Tensor, src []byte) error
 	embed      func(dst backend.Tensor, table backend.Weight, ids []int32)
-	draw       func(ids, logits backend.Tensor, draws []backend.Draw)
+	draw       func(ids, logits, tokens backend.Tensor, draws []backend.Draw)
+	candidates func(ids, best, logits backend.Tensor, draws []backend.Draw)
+	score      func(scores, left, mid, right backend.Tensor)
 	embedDrawn func(dst backend.Tensor, table backend.Weight, ids backend.Tensor)
 	gather     func(dst, x backend.Tensor, rows []int32)
 	matmul     func(x backend.Tensor, products []backend.Product)
@@ -99,8 +101,16 @@ func (f *faulty) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	or(f.embed, f.embed == nil, f.Opaque.Embed)(dst, table, ids)
 }
 
-func (f *faulty) Draw(ids, logits backend.Tensor, draws []backend.Draw) {
-	or(f.draw, f.draw == nil, f.Opaque.Draw)(ids, logits, draws)
+func (f *faulty) Draw(ids, logits, tokens backend.Tensor, draws []backend.Draw) {
+	or(f.draw, f.draw == nil, f.Opaque.Draw)(ids, logits, tokens, draws)
+}
+
+func (f *faulty) Candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
+	or(f.candidates, f.candidates == nil, f.Opaque.Candidates)(ids, best, logits, draws)
+}
+
+func (f *faulty) Score(scores, left, mid, right backend.Tensor) {
+	or(f.score, f.score == nil, f.Opaque.Score)(scores, left, mid, right)
 }
 
 func (f *faulty) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {

@@ -336,13 +336,48 @@ func (o *Opaque) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 }
 
 // Draw implements backend.Drawer by package sample.
-func (o *Opaque) Draw(drawn, logits backend.Tensor, draws []backend.Draw) {
+func (o *Opaque) Draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
 	o.op(func(*backend.Pass) {
 		to, from := o.tensor(drawn), o.tensor(logits)
 		for i, d := range draws {
-			row, err := o.b.Host(from.RowRange(i, i+1))
-			must(err)
-			must(o.b.Write(to.RowRange(i, i+1), numbers(o.sampler.Draw(plain(d), ownOf(row, d)))))
+			row := o.row(from, i)
+			if tokens.Rows == 0 {
+				must(o.b.Write(to.RowRange(i, i+1), numbers(o.sampler.Draw(plain(d), ownOf(row, d)))))
+				continue
+			}
+			ids := o.row(o.tensor(tokens), min(i, tokens.Rows-1))
+			must(o.b.Write(to.RowRange(i, i+1), numbers(drawToken(&o.sampler, d, row, ids))))
+		}
+	})
+}
+
+// row is a copy of row i of memory of the device below.
+func (o *Opaque) row(t backend.Tensor, i int) []float32 {
+	row, err := o.b.Host(t.RowRange(i, i+1))
+	must(err)
+	return slices.Clone(row)
+}
+
+// Candidates implements backend.Drawer.
+func (o *Opaque) Candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
+	o.op(func(*backend.Pass) {
+		for i, d := range draws {
+			columns, numbers := candidatesOf(o.row(o.tensor(logits), i), d, ids.Cols)
+			must(o.b.Write(o.tensor(ids).RowRange(i, i+1), columns))
+			must(o.b.Write(o.tensor(best).RowRange(i, i+1), numbers))
+		}
+	})
+}
+
+// Score implements backend.Drawer.
+func (o *Opaque) Score(scores, left, mid, right backend.Tensor) {
+	o.op(func(*backend.Pass) {
+		for i := range scores.Rows {
+			row := o.row(o.tensor(scores), i)
+			for c := range row {
+				row[c] += scoreOf(o.row(o.tensor(left), i), o.row(o.tensor(mid), i), o.row(o.tensor(right), i*len(row)+c))
+			}
+			must(o.b.Write(o.tensor(scores).RowRange(i, i+1), row))
 		}
 	})
 }

@@ -420,39 +420,75 @@ var topFaults = []planted{
 
 var drawFaults = []planted{
 	{"Draw", "one noise for all rows", func(f *faulty, b *Opaque) {
-		f.draw = func(ids, logits backend.Tensor, draws []backend.Draw) {
+		f.draw = func(ids, logits, tokens backend.Tensor, draws []backend.Draw) {
 			draws = slices.Clone(draws)
 			for i := range draws {
 				draws[i].Noise = draws[0].Noise
 			}
-			b.Draw(ids, logits, draws)
+			b.Draw(ids, logits, tokens, draws)
 		}
 	}},
 	{"Draw", "filters are ignored", func(f *faulty, b *Opaque) {
-		f.draw = func(drawn, logits backend.Tensor, draws []backend.Draw) {
+		f.draw = func(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
 			draws = slices.Clone(draws)
 			for i := range draws {
 				draws[i].TopK, draws[i].TopP, draws[i].Levels = 0, 0, 0
 			}
-			b.Draw(drawn, logits, draws)
+			b.Draw(drawn, logits, tokens, draws)
 		}
 	}},
 	{"Draw", "columns of other rows count", func(f *faulty, b *Opaque) {
-		f.draw = func(drawn, logits backend.Tensor, draws []backend.Draw) {
+		f.draw = func(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
 			draws = slices.Clone(draws)
 			for i := range draws {
 				draws[i].First = 0
 			}
-			b.Draw(drawn, logits, draws)
+			b.Draw(drawn, logits, tokens, draws)
 		}
 	}},
 	{"Draw", "all columns count", func(f *faulty, b *Opaque) {
-		f.draw = func(ids, logits backend.Tensor, draws []backend.Draw) {
+		f.draw = func(ids, logits, tokens backend.Tensor, draws []backend.Draw) {
 			draws = slices.Clone(draws)
 			for i := range draws {
 				draws[i].Cols = 0
 			}
-			b.Draw(ids, logits, draws)
+			b.Draw(ids, logits, tokens, draws)
+		}
+	}},
+	{"Draw", "noise of columns", func(f *faulty, b *Opaque) {
+		f.draw = func(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
+			b.Draw(drawn, logits, backend.Tensor{}, draws)
+			for i := 0; tokens.Rows > 0 && i < drawn.Rows; i++ {
+				row := b.row(b.tensor(drawn), i)
+				if row[0] >= 0 {
+					row[0] = b.row(b.tensor(tokens), min(i, tokens.Rows-1))[int(row[0])]
+				}
+				must(b.Write(drawn.RowRange(i, i+1), row))
+			}
+		}
+	}},
+	{"Draw", "tokens of the first row", func(f *faulty, b *Opaque) {
+		f.draw = func(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
+			b.Draw(drawn, logits, tokens.RowRange(0, min(tokens.Rows, 1)), draws)
+		}
+	}},
+	{"Candidates", "all columns count", func(f *faulty, b *Opaque) {
+		f.candidates = func(ids, best, logits backend.Tensor, draws []backend.Draw) {
+			b.Candidates(ids, best, logits, make([]backend.Draw, len(draws)))
+		}
+	}},
+	{"Candidates", "the last is missing", func(f *faulty, b *Opaque) {
+		f.candidates = func(ids, best, logits backend.Tensor, draws []backend.Draw) {
+			b.Candidates(ids, best, logits, draws)
+			n := ids.Cols - 1
+			b.Copy(ids.ColRange(n, n+1), ids.ColRange(n-1, n))
+			b.Copy(best.ColRange(n, n+1), best.ColRange(n-1, n))
+		}
+	}},
+	{"Score", "scores are replaced", func(f *faulty, b *Opaque) {
+		f.score = func(scores, left, mid, right backend.Tensor) {
+			b.Fill(scores, 0)
+			b.Score(scores, left, mid, right)
 		}
 	}},
 	{"EmbedDrawn", "stride is ignored", func(f *faulty, b *Opaque) {

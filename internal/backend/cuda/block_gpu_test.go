@@ -9,6 +9,9 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // blockBench is a block drafter of a published shape with generated weights of 4 bits, and an output matrix
@@ -67,6 +70,7 @@ func BenchmarkDraftBlock(b *testing.B) {
 		width, wide int
 	}{{"9b", 4096, 12_288}, {"27b", 5120, 17_408}} {
 		b.Run(size.name, func(b *testing.B) {
+			b.Run("target", func(b *testing.B) { targetPass(b, dev, size.name) })
 			d := newBlockBench(b, dev, size.width, size.wide)
 			defer d.free()
 			for _, c := range [][2]int{{1024, 0}, {16_384, 0}, {16_384, 2048}} { // context, window
@@ -126,6 +130,46 @@ func (d *blockBench) block(b *testing.B, s backend.Seq, rows int, convolved bool
 		dev.RMSNorm(h, x, d.gain, 1e-6)
 		dev.MatMul(h, backend.Product{Dst: logits, W: d.out})
 	})
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N), "µs/pass")
+	if !testing.Verbose() {
+		return
+	}
+	costs, err := dev.Profile(20)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range costs {
+		b.Logf("%6.1f µs in %2d of %s", c.Seconds*1e6, c.Count, c.Kernel)
+	}
+}
+
+// targetPass measures a pass of the model that the drafter drafts for, over one token.
+func targetPass(b *testing.B, dev *Backend, shape string) {
+	m, err := model.Generate(shape, weights.BitsForm(4), dev, model.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close() //nolint:errcheck // what it does not free the device does
+	s, err := state.NewPool(dev, 1<<32).Open(m.Layout())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	run := func(n int) {
+		out, err := m.Forward([]model.Span{{State: s, Tokens: make([]int32, n), Want: 1}})
+		if err == nil {
+			_, err = dev.Top(out.Logits, []backend.Ask{{Cols: out.Logits.Cols, K: 1}})
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	for _, n := range []int{512, 1, 1, 1} {
+		run(n)
+	}
+	for b.Loop() {
+		run(1)
+	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N), "µs/pass")
 }
 

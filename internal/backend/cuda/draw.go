@@ -49,17 +49,59 @@ func (b *Backend) CopyEach(dst, src []backend.Tensor) {
 }
 
 // Draw draws from rows.
-func (b *Backend) Draw(drawn, logits backend.Tensor, draws []backend.Draw) {
+func (b *Backend) Draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
 	if drawn.Rows != logits.Rows || drawn.Cols != 3 || len(draws) != logits.Rows {
 		panic(fmt.Sprintf("cuda: %d draws from %d rows into %d×%d", len(draws), logits.Rows, drawn.Rows, drawn.Cols))
 	}
+	if n := tokens.Rows; n > 0 && (n > 1 && n != logits.Rows || tokens.Cols != logits.Cols) {
+		panic(fmt.Sprintf("cuda: tokens of %d×%d columns for %d×%d logits", n, tokens.Cols, logits.Rows, logits.Cols))
+	}
 	b.begin()
-	b.drawRows(b.at(drawn), drawn.Stride, logits, draws)
+	b.drawRows(b.at(drawn), drawn.Stride, logits, tokens, draws)
+}
+
+// rowParts is in how many parts a row is read: none has more than 4096 columns.
+func rowParts(cols int) int { return max(min(drawParts, (cols+1023)/1024), (cols+4095)/4096, 1) }
+
+// Candidates implements backend.Drawer.
+func (b *Backend) Candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
+	top, parts := ids.Cols, rowParts(logits.Cols)
+	if ids.Rows != logits.Rows || best.Rows != ids.Rows || best.Cols != top || len(draws) != logits.Rows || top < 1 || top > 256 || parts > 256 {
+		panic(fmt.Sprintf("cuda: %d draws, %d×%d candidates and %d×%d logits of them, of %d×%d logits",
+			len(draws), ids.Rows, top, best.Rows, best.Cols, logits.Rows, logits.Cols))
+	}
+	b.begin()
+	tops := b.scratch(8 * min(drawsAtOnce, len(draws)) * parts * top)
+	masks, words := b.masks(draws, logits.Cols)
+	for first := 0; first < len(draws); first += drawsAtOnce {
+		rows := min(drawsAtOnce, len(draws)-first)
+		x := logits.RowRange(first, first+rows)
+		b.setDraws(draws[first:][:rows], logits.Cols)
+		b.launch("draw.best_part", grid{x: parts, y: rows, threads: 256}, b.at(x), x.Stride, raw(b.draws), masks+driver.Ptr(4*words*first), words, tops, top)
+		b.launch("draw.best_row", grid{x: rows, threads: 256}, b.at(x), x.Stride, tops, parts, top,
+			b.at(ids.RowRange(first, first+rows)), ids.Stride, b.at(best.RowRange(first, first+rows)), best.Stride)
+	}
+}
+
+// Score implements backend.Drawer.
+func (b *Backend) Score(scores, left, mid, right backend.Tensor) {
+	if n := scores.Cols; left.Rows != scores.Rows || mid.Rows != scores.Rows || right.Rows != n*scores.Rows || mid.Cols != left.Cols || right.Cols != left.Cols || n > 256 {
+		panic(fmt.Sprintf("cuda: %d×%d scores of %d×%d, %d×%d and %d×%d numbers", scores.Rows, n, left.Rows, left.Cols, mid.Rows, mid.Cols, right.Rows, right.Cols))
+	}
+	b.begin()
+	b.launch("draw.score", grid{x: scores.Rows, threads: scores.Cols}, b.at(scores), scores.Stride, b.at(left), left.Stride, b.at(mid), mid.Stride,
+		b.at(right), right.Stride, left.Cols)
 }
 
 // drawRows draws from rows into others that are stride apart.
-func (b *Backend) drawRows(to driver.Ptr, stride int, logits backend.Tensor, draws []backend.Draw) {
-	parts := max(min(drawParts, (logits.Cols+1023)/1024), (logits.Cols+4095)/4096, 1)
+func (b *Backend) drawRows(to driver.Ptr, stride int, logits, tokens backend.Tensor, draws []backend.Draw) {
+	parts := rowParts(logits.Cols)
+	ids, apart := driver.Ptr(0), 0
+	if tokens.Rows > 0 {
+		if ids = b.at(tokens); tokens.Rows > 1 {
+			apart = tokens.Stride
+		}
+	}
 	n := min(drawsAtOnce, len(draws))
 	tops, bins := b.scratch(8*n*parts), b.scratch(n*len(raw(binsParam{})))
 	sums, best := b.scratch(8*n*parts), b.scratch(4*n*parts)
@@ -72,7 +114,7 @@ func (b *Backend) drawRows(to driver.Ptr, stride int, logits backend.Tensor, dra
 		g := grid{x: parts, y: rows, threads: 256}
 		b.launch("draw.draw_top", g, b.at(x), x.Stride, params, own, words, tops, bins)
 		b.launch("draw.draw_levels", g, b.at(x), x.Stride, params, own, words, tops, bins)
-		b.launch("draw.draw_part", g, b.at(x), x.Stride, params, own, words, tops, bins, sums, best, to+driver.Ptr(4*stride*first), stride)
+		b.launch("draw.draw_part", g, b.at(x), x.Stride, params, own, words, tops, bins, sums, best, ids+driver.Ptr(4*apart*first), apart, to+driver.Ptr(4*stride*first), stride)
 	}
 }
 

@@ -177,7 +177,7 @@ func BenchmarkTopOfRows(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("draw/rows=%d", rows), func(b *testing.B) {
 			for b.Loop() {
-				dev.Draw(ids, logits, draws)
+				dev.Draw(ids, logits, backend.Tensor{}, draws)
 				if _, err := dev.Host(ids); err != nil {
 					b.Fatal(err)
 				}

@@ -73,7 +73,7 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 			t.draws[i] = *d
 		}
 	}
-	b.drawRows(out+driver.Ptr(end), drawnBytes/4, src, t.draws)
+	b.drawRows(out+driver.Ptr(end), drawnBytes/4, src, backend.Tensor{}, t.draws)
 	data, err := b.read(out, end+drawnBytes*len(t.draws))
 	if err != nil {
 		return nil, err

@@ -426,7 +426,7 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 // EmbedDrawn implements backend.Drawer.
 func (b *Backend) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
 	w := b.table(table)
-	if dst.Rows != ids.Rows || ids.Cols != 3 || dst.Cols != w.Cols() || dst.Rows > maxRows {
+	if dst.Rows != ids.Rows || ids.Cols < 1 || dst.Cols != w.Cols() || dst.Rows > maxRows {
 		panic(fmt.Sprintf("cuda: embed %d×%d drawn ids of width %d into %d×%d", ids.Rows, ids.Cols, w.Cols(), dst.Rows, dst.Cols))
 	}
 	b.begin()

@@ -33,10 +33,12 @@ type Block struct {
 	scored      backend.Tensor // rows of the selector
 	only        []int32
 	out         model.Output
-	tokens      []int32 // of all blocks
+	ids         []int32 // of all blocks
+	last        []int32 // tokens of texts
 	spans       []model.Span
 	steps       []int // first row of logits of each draft, and their number
 	probs       []float32
+	drawing     network.Drawing
 }
 
 // markov is the head that adds to the logits of a draft what the token before it says.
@@ -210,7 +212,7 @@ func (d *Block) Forward(batch []model.Span, only []int32) (model.Output, error) 
 
 // blocks lays out the blocks of a batch: the last token of each text, then masks.
 func (d *Block) blocks(batch []model.Span) error {
-	d.tokens, d.spans = d.tokens[:0], d.spans[:0]
+	d.ids, d.spans = d.ids[:0], d.spans[:0]
 	unread := 1
 	if d.cfg.anchor {
 		unread = 0
@@ -220,15 +222,15 @@ func (d *Block) blocks(batch []model.Span) error {
 		if len(s.Tokens) != 1 || s.Want < 1 || s.Want > d.Drafts() || i > 0 && s.Want > batch[i-1].Want {
 			return fmt.Errorf("drafter: span %d has %d tokens and wants %d drafts, want 1 token and at most %d drafts, in descending order", i, len(s.Tokens), s.Want, d.Drafts())
 		}
-		d.tokens = append(d.tokens, s.Tokens[0])
+		d.ids = append(d.ids, s.Tokens[0])
 		for range s.Want + unread - 1 {
-			d.tokens = append(d.tokens, d.cfg.mask)
+			d.ids = append(d.ids, d.cfg.mask)
 		}
 	}
 	at := 0
 	for i := range batch {
 		n := batch[i].Want + unread
-		d.spans = append(d.spans, model.Span{State: batch[i].State, Tokens: d.tokens[at : at+n], Want: batch[i].Want})
+		d.spans = append(d.spans, model.Span{State: batch[i].State, Tokens: d.ids[at : at+n], Want: batch[i].Want})
 		at += n
 	}
 	return nil
@@ -296,10 +298,22 @@ func (d *Block) convolve(dst, x backend.Tensor, v *conv, side int) {
 // Follow implements model.Block: it adds what the Markov head says, and computes confidences.
 func (d *Block) Follow(j int, before []int32) error {
 	from, to := d.steps[j], d.steps[j+1]
+	if d.cfg.markov > 0 {
+		d.Backend.Embed(d.markovRows(from, to), d.markov.before, before)
+	}
+	return d.complete(from, to)
+}
+
+// markovRows are rows of the Markov head, of the token before each draft.
+func (d *Block) markovRows(from, to int) backend.Tensor {
+	return d.read.RowRange(from, to).ColRange(d.cfg.width, d.cfg.width+d.cfg.markov)
+}
+
+// complete adds what the Markov head says to rows of logits, and computes their confidences.
+func (d *Block) complete(from, to int) error {
 	c, read := d.cfg, d.read.RowRange(from, to)
 	if c.markov > 0 {
-		row := read.ColRange(c.width, c.width+c.markov)
-		d.Backend.Embed(row, d.markov.before, before)
+		row := d.markovRows(from, to)
 		if c.gated {
 			var err error
 			if row, err = d.gated(read); err != nil {
@@ -312,6 +326,53 @@ func (d *Block) Follow(j int, before []int32) error {
 		d.MatMul(read.ColRange(0, d.trusted()), d.confidence.to(d.sure.RowRange(from, to)))
 	}
 	return nil
+}
+
+// Draw implements model.Block.
+func (d *Block) Draw(draws [][]backend.Draw) (drawn [][]model.Drawn, ok bool, err error) {
+	if d.cfg.gated {
+		return nil, false, nil // its sigmoid is the host's
+	}
+	if ok, err := d.drawing.Begin(d.Backend, draws); !ok || err != nil {
+		return nil, ok, err
+	}
+	steps := len(draws)
+	if d.cfg.markov == 0 { // no draft depends on another
+		err = d.complete(0, d.steps[steps])
+		d.drawing.Draw(0, steps, d.out.Logits, d.columns)
+	} else {
+		err = d.drawInTurn(steps)
+	}
+	if err == nil {
+		drawn, err = d.drawing.Read()
+	}
+	return drawn, true, err
+}
+
+// drawInTurn draws drafts that depend on the token before them.
+func (d *Block) drawInTurn(steps int) error {
+	for j := range steps {
+		from, to := d.steps[j], d.steps[j+1]
+		d.embedBefore(d.markovRows(from, to), d.markov.before, j)
+		if err := d.complete(from, to); err != nil {
+			return err
+		}
+		d.drawing.Draw(j, j+1, d.out.Logits.RowRange(from, to), d.columns)
+	}
+	return nil
+}
+
+// embedBefore embeds the tokens before the drafts of a step: last tokens of texts, or drafts.
+func (d *Block) embedBefore(dst backend.Tensor, table backend.Weight, step int) {
+	if step > 0 {
+		d.Backend.(backend.Drawer).EmbedDrawn(dst, table, d.drawing.Of(step-1, dst.Rows))
+		return
+	}
+	d.last = d.last[:0]
+	for i := range d.spans {
+		d.last = append(d.last, d.spans[i].Tokens[0])
+	}
+	d.Backend.Embed(dst, table, d.last)
 }
 
 // gated is the rows of the Markov head times the sigmoid of their gates, on the host: no device has that operation, and the
@@ -357,4 +418,5 @@ func (d *Block) free() {
 	d.Free()
 	d.context.Free()
 	d.selector.free(d.Backend)
+	d.drawing.Free(d.Backend)
 }

@@ -23,9 +23,10 @@ type Eagle struct {
 
 	taps, fused, pair backend.Tensor // the rows of the call, after fc, with their tokens
 	rows              network.Gatherer
+	chain             network.Chain
 }
 
-var _ model.Head = (*Eagle)(nil)
+var _ model.Chainer = (*Eagle)(nil)
 
 // newEagle is a drafter without weights.
 func newEagle(c *config) *Eagle {
@@ -78,6 +79,18 @@ func (e *Eagle) Layout() state.Layout { return e.layout }
 
 // Forward implements model.Head. Of positions the first of the three counts.
 func (e *Eagle) Forward(batch []model.Span, only []int32) (model.Output, error) {
+	return e.forward(batch, only, backend.Tensor{})
+}
+
+// Chain implements model.Chainer.
+func (e *Eagle) Chain(batch []model.Span, only []int32, draws [][]backend.Draw) (drawn [][]model.Drawn, ok bool, err error) {
+	return e.chain.Run(&e.Network, batch, draws, e.columns, func(batch []model.Span, drawn backend.Tensor) (model.Output, error) {
+		return e.forward(batch, only, drawn)
+	})
+}
+
+// forward is Forward. If the device has drawn ids, they are fed in place of the spans' tokens, one for each span.
+func (e *Eagle) forward(batch []model.Span, only []int32, drawn backend.Tensor) (model.Output, error) {
 	width := batch[0].Hidden.Cols
 	for i := range batch {
 		s := &batch[i]
@@ -90,6 +103,7 @@ func (e *Eagle) Forward(batch []model.Span, only []int32) (model.Output, error) 
 		return model.Output{}, err
 	}
 	e.fuse(batch, width)
+	e.EmbedDrawn(drawn)
 	e.Pass(batch)
 	out := e.Finish(batch)
 	if len(e.Want) == 0 {

@@ -51,22 +51,20 @@ func load(tb testing.TB, dir string) *checkpoint.Checkpoint {
 // openWith is open with a drafter that is open.
 func openWith(tb testing.TB, name string, c *checkpoint.Checkpoint, o backend.Options) *rig {
 	tb.Helper()
-	r := &rig{b: backendtest.NewOpaque(backendtest.Open(tb, o))} // which replays passes
-	r.open(tb, name, c, model.Options{Compute: backend.Float32, MaxDrafts: 8})
-	return r
+	return openOn(tb, name, c, backendtest.NewOpaque(backendtest.Open(tb, o)), backend.Float32) // which replays passes and draws
 }
 
 // openComputed is openWith, with any arithmetic.
 func openComputed(tb testing.TB, name string, c *checkpoint.Checkpoint, compute backend.Compute) *rig {
 	tb.Helper()
-	r := &rig{b: backendtest.Open(tb, backend.Options{})}
-	r.open(tb, name, c, model.Options{Compute: compute, MaxDrafts: 8})
-	return r
+	return openOn(tb, name, c, backendtest.Open(tb, backend.Options{}), compute)
 }
 
-// open loads the model and the drafter.
-func (r *rig) open(tb testing.TB, name string, c *checkpoint.Checkpoint, options model.Options) {
+// openOn loads the model and the drafter on a device.
+func openOn(tb testing.TB, name string, c *checkpoint.Checkpoint, b backend.Backend, compute backend.Compute) *rig {
 	tb.Helper()
+	r := &rig{b: b}
+	options := model.Options{Compute: compute, MaxDrafts: 8}
 	m, err := model.Open(load(tb, golden.Dir(tb, name)), r.b, options)
 	if err != nil {
 		tb.Fatal(err)
@@ -81,6 +79,7 @@ func (r *rig) open(tb testing.TB, name string, c *checkpoint.Checkpoint, options
 		tb.Fatal(err)
 	}
 	r.pool = state.NewPool(r.b, 1<<30)
+	return r
 }
 
 // drafts is a drafter with a policy.

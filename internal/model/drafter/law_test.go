@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -102,6 +103,43 @@ func TestDraftsAreAFunctionOfTheText(t *testing.T) {
 		})
 	}
 }
+
+// TestDeviceDrawsTheTokensOfTheHost compares drafts that a device draws with those that the host draws from the same logits, for two
+// texts of different depths, with all tokens and with a draft vocabulary.
+func TestDeviceDrawsTheTokensOfTheHost(t *testing.T) {
+	text := texts(t)
+	for _, f := range golden.Drafters(t, "") {
+		t.Run(f.Name, func(t *testing.T) {
+			device := open(t, "dense", f.Dir, backend.Options{})
+			host := openOn(t, "dense", load(t, f.Dir), silent{backendtest.Open(t, backend.Options{})}, backend.Float32)
+			for _, vocab := range []int{-1, 64} {
+				var got [2][]spec.Draft
+				for i, r := range []*rig{device, host} {
+					d := r.drafts(vocab)
+					first, second := r.start(t, d, text[0]), r.start(t, d, text[1])
+					for n, o := range []sample.Options{{}, {Temperature: 0.9}, {Temperature: 2}} {
+						n = 20 + 20*n
+						got[i] = append(got[i], draft(t, d, first.run(t, n, 1+n%f.Drafts, o), second.run(t, n+5, f.Drafts, o))...)
+					}
+				}
+				for i, x := range got[0] {
+					if want := got[1][i]; !slices.Equal(x.Tokens, want.Tokens) || len(x.Tokens) == 0 || x.Vocab != want.Vocab {
+						t.Errorf("vocabulary %d, draft %d: %v of %d, want %v of %d", vocab, i, x.Tokens, x.Vocab, want.Tokens, want.Vocab)
+					}
+					for j, p := range x.Probs {
+						// With a draft vocabulary the host's sum has tokens of the other text.
+						if want := got[1][i].Probs[j]; vocab < 0 && !(p-want < 1e-3 && want-p < 1e-3) {
+							t.Errorf("vocabulary %d, draft %d: token %d has probability %v, want %v", vocab, i, j, p, want)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// silent is a device that cannot draw.
+type silent struct{ backend.Backend }
 
 // TestDraftsHaveDistributions asks for the distributions that tokens were drawn from.
 func TestDraftsHaveDistributions(t *testing.T) {

@@ -96,8 +96,9 @@ func (v *conv) weights(list []weights.Weight, c *config, p string) []weights.Wei
 // transformer is what the networks of this package have in common.
 type transformer struct {
 	network.Network
-	cfg *config
-	ids []int64 // d2t
+	cfg     *config
+	ids     []int64        // d2t
+	columns backend.Tensor // the tokens of columns of logits, as numbers, on a device that draws; without rows: columns are tokens
 
 	// What layers compute in.
 	q, k, v, mixed backend.Tensor

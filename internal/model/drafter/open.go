@@ -11,6 +11,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
@@ -56,6 +57,9 @@ func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o mo
 	l.From(f)
 	d := newDrafter(cfg, l, o)
 	if err = d.load(target); err == nil {
+		err = d.loadTokens()
+	}
+	if err == nil {
 		err = f.Leftover()
 	}
 	if err != nil {
@@ -115,6 +119,22 @@ func (d *Drafter) layout() state.Layout {
 	return d.block.layout
 }
 
+// loadTokens gives the tokens of columns to a device that draws.
+func (d *Drafter) loadTokens() (err error) {
+	n, _ := d.network()
+	if _, ok := n.Backend.(backend.Drawer); !ok || d.Tokens == nil {
+		return nil
+	}
+	if n.columns, err = n.Backend.Alloc(dtype.F32, 1, len(d.Tokens)); err != nil {
+		return err
+	}
+	numbers := make([]float32, len(d.Tokens))
+	for i, id := range d.Tokens {
+		numbers[i] = float32(id) // exact: vocabularies have fewer than 2^24 tokens
+	}
+	return n.Backend.Write(n.columns, numbers)
+}
+
 // layout is the state of a sequence.
 func (c *config) layout(o model.Options) state.Layout {
 	l := state.Layout{MaxDrafts: o.MaxDrafts, Head: true}
@@ -147,6 +167,7 @@ func (n *transformer) tokens() ([]int32, error) {
 func (d *Drafter) Release() {
 	if d.Head != nil {
 		d.Head.Free()
+		d.Head.chain.Free(d.Head.Backend)
 	} else {
 		d.block.free()
 	}
@@ -155,6 +176,8 @@ func (d *Drafter) Release() {
 // Close frees the weights. The model's stay.
 func (d *Drafter) Close() error {
 	d.Release()
+	n, _ := d.network()
+	n.Backend.Free(n.columns)
 	d.loaded.Free()
 	return nil
 }

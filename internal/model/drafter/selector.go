@@ -1,8 +1,11 @@
 package drafter
 
 import (
+	"errors"
+
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model"
 )
 
 // selector is DFlash2's choice among candidates: it adds to the logit of a candidate the product of three vectors, of the
@@ -12,7 +15,8 @@ type selector struct {
 	before  backend.Weight // [vocab, rank]
 	after   backend.Weight // [vocab, rank]
 
-	memory backend.Tensor // embedded candidates, for the largest call so far
+	memory backend.Tensor // embedded tokens before and candidates, for the largest call so far
+	listed backend.Tensor // candidates, then their scores, on a device that draws
 	ids    []int32        // that are embedded as tokens before
 	// Of the running call, on the host, with rank numbers each.
 	rows, lefts, rights []float32
@@ -44,12 +48,8 @@ func (d *selecting) Select(candidates []int32) error {
 		}
 	}
 	n := len(s.ids) + len(candidates)
-	if s.memory.Rows < n {
-		s.free(b)
-		var err error
-		if s.memory, err = b.Alloc(dtype.F32, n, d.cfg.rank); err != nil {
-			return err
-		}
+	if err := fit(b, &s.memory, n, d.cfg.rank); err != nil {
+		return err
 	}
 	b.Embed(s.memory.RowRange(0, len(s.ids)), s.before, s.ids)
 	b.Embed(s.memory.RowRange(len(s.ids), n), s.after, candidates)
@@ -81,8 +81,46 @@ func (d *selecting) Score(row, c, before int) float32 {
 	return sum
 }
 
+// Draw implements model.Block.
+func (d *selecting) Draw(draws [][]backend.Draw) (drawn [][]model.Drawn, ok bool, err error) {
+	if ok, err := d.drawing.Begin(d.Backend, draws); !ok || err != nil {
+		return nil, ok, err
+	}
+	s, b, top := &d.selector, d.Backend, d.cfg.top
+	device, texts, rows := b.(backend.Drawer), d.steps[1], len(d.Want)
+	err = errors.Join(fit(b, &s.memory, texts+rows*top, d.cfg.rank), fit(b, &s.listed, 2*rows, top))
+	if err != nil {
+		return nil, true, err
+	}
+	ids, scores := s.listed.RowRange(0, rows), s.listed.RowRange(rows, 2*rows)
+	left, right := s.memory.RowRange(0, texts), s.memory.RowRange(texts, texts+rows*top)
+	d.drawing.Candidates(ids, scores, d.out.Logits)
+	each := ids // a row of one number for each
+	each.Rows, each.Cols, each.Stride = rows*top, 1, 1
+	device.EmbedDrawn(right, s.after, each)
+	for j := range draws {
+		from, to := d.steps[j], d.steps[j+1]
+		before := left.RowRange(0, to-from)
+		d.embedBefore(before, s.before, j)
+		device.Score(scores.RowRange(from, to), before, d.scored.RowRange(from, to), right.RowRange(from*top, to*top))
+		d.drawing.Draw(j, j+1, scores.RowRange(from, to), ids.RowRange(from, to))
+	}
+	drawn, err = d.drawing.Read()
+	return drawn, true, err
+}
+
+// fit makes a tensor fit rows, whose contents are lost.
+func fit(b backend.Backend, t *backend.Tensor, rows, cols int) (err error) {
+	if t.Rows < rows {
+		b.Free(*t)
+		*t, err = b.Alloc(dtype.F32, rows, cols)
+	}
+	return err
+}
+
 // free gives the memory back.
 func (s *selector) free(b backend.Backend) {
 	b.Free(s.memory)
-	s.memory = backend.Tensor{}
+	b.Free(s.listed)
+	s.memory, s.listed = backend.Tensor{}, backend.Tensor{}
 }

@@ -94,6 +94,14 @@ func (n *Network) Embedding() {
 	}
 }
 
+// EmbedDrawn embeds ids that the device has drawn in place of those of the call, if there are any.
+func (n *Network) EmbedDrawn(drawn backend.Tensor) {
+	if drawn.Rows > 0 {
+		n.Backend.(backend.Drawer).EmbedDrawn(n.X, n.Embed, drawn)
+		n.embedded = true
+	}
+}
+
 // MatMul hands the products over in a list that is kept: one made for the call would be garbage
 // afterwards, several times a layer.
 func (n *Network) MatMul(x backend.Tensor, products ...backend.Product) {

@@ -16,13 +16,20 @@ type Pairs struct {
 	Swapped               bool           // FC takes the hidden state first
 
 	memory backend.Tensor // [rows, 2*width]: the norms' results side by side
-	chain  chain
+	chain  Chain
 	rows   Gatherer
 }
 
 // Forward implements model.Head for the network, whose operations begin with Join.
 func (p *Pairs) Forward(n *Network, batch []model.Span, only []int32) (model.Output, error) {
 	return p.forward(n, batch, only, backend.Tensor{})
+}
+
+// Chain implements model.Chainer for the network.
+func (p *Pairs) Chain(n *Network, batch []model.Span, only []int32, draws [][]backend.Draw) (drawn [][]model.Drawn, ok bool, err error) {
+	return p.chain.Run(n, batch, draws, backend.Tensor{}, func(batch []model.Span, drawn backend.Tensor) (model.Output, error) {
+		return p.forward(n, batch, only, drawn)
+	})
 }
 
 // forward is Forward. If the device has drawn ids, they are fed in place of the spans' tokens, one for
@@ -44,10 +51,7 @@ func (p *Pairs) forward(n *Network, batch []model.Span, only []int32, drawn back
 	// they are no part of the pass.
 	_, _, hidden := p.halves(n)
 	n.Backend.RMSNorm(hidden, p.rows.Gather(n.Backend, hidden, batch), p.NormHidden, n.Eps)
-	if drawn.Rows > 0 {
-		n.Backend.(backend.Drawer).EmbedDrawn(n.X, n.Embed, drawn)
-		n.embedded = true
-	}
+	n.EmbedDrawn(drawn)
 	n.Pass(batch)
 	out := n.Finish(batch)
 	if len(n.Want) == 0 {
@@ -89,6 +93,6 @@ func (p *Pairs) grow(n *Network) error {
 func (p *Pairs) Free(n *Network) {
 	n.Free()
 	n.Backend.Free(p.memory)
-	n.Backend.Free(p.chain.drawn)
-	p.memory, p.chain.drawn = backend.Tensor{}, backend.Tensor{}
+	p.chain.Free(n.Backend)
+	p.memory = backend.Tensor{}
 }

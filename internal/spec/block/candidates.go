@@ -99,7 +99,7 @@ func (c *candidates) draw(d *Drafter, s model.Selector, row int) {
 		}
 		// Penalties are applied to what is listed as changed: all of them may be.
 		known := sampling.Row{IDs: ids, Logits: c.scores, Low: -math.MaxFloat32, Sum: sum, Also: ids, AlsoLogits: c.scores}
-		d.chooseFrom(k, known, n)
+		d.chooseFrom(k, known, d.vocab.Size(&d.batch[d.who[k]]))
 		if at, ok := slices.BinarySearch(ids, d.drawn[k].id); ok {
 			c.last[k] = at
 		}

@@ -5,6 +5,7 @@ package block
 import (
 	"slices"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -37,6 +38,7 @@ type Drafter struct {
 	ended  []bool       // nothing more is drafted for a span
 	drawn  []drawn      // of each span
 	logits spec.Logits
+	draws  [][]backend.Draw // of each draft and span
 	choice candidates
 }
 
@@ -110,15 +112,49 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.out, d.draw(res)
+	done, err := d.drawOnDevice()
+	if !done && err == nil {
+		err = d.draw(res)
+	}
+	if err == nil {
+		err = d.trust()
+	}
+	return d.out, err
 }
 
-// draw draws the tokens of all runs, one of each after another.
-func (d *Drafter) draw(res model.Output) error {
+// drawOnDevice is draw without an exchange with the host between two tokens, if the device can do that for every run.
+// Without filters the tokens are the same. done is false if nothing was done.
+func (d *Drafter) drawOnDevice() (done bool, err error) {
+	var ok bool
+	if d.draws, ok = d.vocab.Draws(d.draws, &d.logits, d.batch, d.who, d.block.Drafts()); !ok {
+		return false, nil
+	}
+	lists, ok, err := d.block.Draw(d.draws)
+	if !ok || err != nil {
+		return ok, err
+	}
+	d.begin()
+	for j, list := range lists {
+		d.drawn = d.drawn[:0]
+		for k, x := range list {
+			d.drawn = append(d.drawn, drawn{id: x.ID, prob: x.Prob, own: d.vocab.Size(&d.batch[d.who[k]])})
+		}
+		d.take(j)
+	}
+	return true, nil
+}
+
+// begin sets the last tokens of texts as those before the first drafts.
+func (d *Drafter) begin() {
 	d.before, d.ended = d.before[:0], d.ended[:0]
 	for i := range d.spans {
 		d.before, d.ended = append(d.before, d.spans[i].Tokens[0]), append(d.ended, false)
 	}
+}
+
+// draw draws the tokens of all runs, one of each after another.
+func (d *Drafter) draw(res model.Output) error {
+	d.begin()
 	selector, selects := d.block.(model.Selector)
 	if selects {
 		if err := d.choice.begin(d, selector, res); err != nil {
@@ -145,7 +181,7 @@ func (d *Drafter) draw(res model.Output) error {
 		d.take(j)
 		row += n
 	}
-	return d.trust()
+	return nil
 }
 
 // wanted is how many spans, the first, want more than j drafts.

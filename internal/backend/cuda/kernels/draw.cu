@@ -295,7 +295,7 @@ __device__ __forceinline__ Sum meetAll(Sum s, double *sums, int *ids) {
 }
 
 // Kernel draw_part: Gumbel-max sampling among the levels that the filters keep.
-// Layout: logits → id, score and exactness.
+// Layout: logits, ids of columns (optional) → id, score and exactness.
 // Grid: x: parts, y: rows; the last block of a row compares the parts.
 // Sums: a score is one sum in float64.
 //
@@ -303,7 +303,7 @@ __device__ __forceinline__ Sum meetAll(Sum s, double *sums, int *ids) {
 // compares the parts. Few ids need their noise worked out: the most likely id's sum is at most the highest, and
 // one that cannot reach it is left out.
 extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int stride, const __grid_constant__ Draws draws,
-    const unsigned *masks, int words, const u64 *tops, Bins *bins, double *sums, int *ids, float *to, int toStride) {
+    const unsigned *masks, int words, const u64 *tops, Bins *bins, double *sums, int *ids, const float *tokens, int tokenStride, float *to, int toStride) {
   __shared__ u64 highest, runs[8];
   __shared__ double warpSums[8];
   __shared__ int warpIDs[8];
@@ -317,13 +317,15 @@ extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int 
   const int likely = (int)~(unsigned)top;
   const Row row(x, stride, d, masks, words);
   const double peak = logit(top);
+  tokens += (size_t)r * tokenStride;
+  const auto tokenOf = [=](int c) { return tokens ? (int)tokens[c] : c; };
   cut(&end, draws, d, bins[r], runs, warpIDs);
   Sum best = {0.0, -1};
   if (top != 0 && d.inverse == 0.0) {
     if (blockIdx.x == 0 && tid == 0) best = Sum{0.0, likely};
   } else if (top != 0) {
     const double reach = min(limit, (double)(end.last + 1) * 1048576.0);
-    double least = gumbel(noiseOf(d.noise, likely));
+    double least = gumbel(noiseOf(d.noise, tokenOf(likely)));
 #pragma unroll 1
     for (int first = blockIdx.x * 1024 + tid; first < d.cols; first += parts * 1024) {
       float z[4];
@@ -332,7 +334,7 @@ extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int 
       for (int i = 0; i < 4; i++) {
         const int c = first + 256 * i;
         if (!(stepsOf(peak, z[i], d.steps) < reach)) continue;
-        const u64 h = noiseOf(d.noise, c);
+        const u64 h = noiseOf(d.noise, tokenOf(c));
         const double score = __dmul_rn(__dsub_rn((double)atMost(z[i], largest), peak), d.inverse);
         if (__dadd_rn(__dmul_rn((double)(__clzll((long long)~h) + 1), 0.693147180559945309417), 1e-9) < __dsub_rn(least, score)) continue;
         best.meet(__dadd_rn(score, gumbel(h)), c);
@@ -355,14 +357,118 @@ extern "C" __global__ void __launch_bounds__(256) draw_part(const float *x, int 
   best = meetAll(best, warpSums, warpIDs);
   if (tid > 0) return;
   to += (size_t)r * toStride;
-  to[0] = (float)best.id;
+  to[0] = -1.0f;
   to[1] = to[2] = 0.0f;
   if (best.id < 0) return;
+  to[0] = (float)tokenOf(best.id);
   const double down = stepsOf(peak, row.x[best.id], d.steps);
   const int level = (int)down >> 20;
   const u64 mass = massOf(draws, level, shareOf(down, level));
   to[1] = __double2float_rn(__ddiv_rn(__ull2double_rn(mass), __ull2double_rn(end.kept)));
   to[2] = level < end.partial ? 1.0f : 0.0f;
+}
+
+// highest is the greatest key of a block of 256 threads, for all of them; shared has 8.
+__device__ __forceinline__ u64 highest(u64 top, u64 *shared) {
+#pragma unroll
+  for (int w = 16; w > 0; w >>= 1) top = max(top, __shfl_xor_sync(0xffffffffu, top, w));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = top;
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 8; i++) top = max(top, shared[i]);
+  return top;
+}
+
+// Kernel best_part: top-k of logits, parts of a row.
+// Layout: logits float32, masks of blocks of 16 columns → keys, descending.
+// Grid: x: parts, y: rows.
+// Sums: none.
+//
+// The n greatest keys of a part of a row, of at most 4096 columns: 16 of each thread.
+extern "C" __global__ void __launch_bounds__(256) best_part(const float *x, int stride, const __grid_constant__ Draws draws,
+    const unsigned *masks, int words, u64 *tops, int n) {
+  __shared__ u64 shared[8];
+  release();
+  await();
+  const Row row(x, stride, draws.of[blockIdx.y], masks, words);
+  u64 keys[16], mine = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int c = (blockIdx.x + i * gridDim.x) * 1024 + threadIdx.x;
+    float z[4];
+    row.load4(z, c);
+#pragma unroll
+    for (int j = 0; j < 4; j++) keys[4 * i + j] = key(z[j], c + 256 * j), mine = max(mine, keys[4 * i + j]);
+  }
+  tops += ((size_t)blockIdx.y * gridDim.x + blockIdx.x) * n;
+#pragma unroll 1
+  for (int k = 0; k < n; k++) {
+    const u64 top = highest(mine, shared);
+    if (threadIdx.x == 0) tops[k] = top;
+    if (mine != top || top == 0) continue;
+    mine = 0;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+      if (keys[i] == top) keys[i] = 0;
+      mine = max(mine, keys[i]);
+    }
+  }
+}
+
+// Kernel best_row: merges the parts of a row's top-k.
+// Layout: keys → columns, ascending, and their logits.
+// Grid: x: rows.
+// Sums: none.
+//
+// A thread has the keys of one part, which descend. Places without a key repeat the lowest column.
+extern "C" __global__ void __launch_bounds__(256) best_row(const float *x, int stride, const u64 *tops, int parts, int n,
+    float *ids, int idStride, float *best, int bestStride) {
+  __shared__ u64 shared[8];
+  __shared__ int found[256];
+  const int r = blockIdx.x, tid = threadIdx.x;
+  release();
+  await();
+  tops += ((size_t)r * parts + tid) * n;
+  u64 mine = tid < parts ? tops[0] : 0;
+  int at = 0, count = 0;
+#pragma unroll 1
+  for (; count < n; count++) {
+    const u64 top = highest(mine, shared);
+    if (top == 0) break;
+    if (tid == 0) found[count] = (int)~(unsigned)top;
+    if (mine == top) mine = ++at < n ? tops[at] : 0;
+  }
+  __syncthreads();
+  if (tid >= n) return;
+  int place = tid, lowest = count > 0 ? 0x7fffffff : 0;
+  if (tid < count) place = 0;
+#pragma unroll 1
+  for (int i = 0; i < count; i++) {
+    lowest = min(lowest, found[i]);
+    if (tid < count && found[i] < found[tid]) place++;
+  }
+  const int id = tid < count ? found[tid] : lowest;
+  ids[(size_t)r * idStride + place] = (float)id;
+  best[(size_t)r * bestStride + place] = tid < count ? x[(size_t)r * stride + id] : __int_as_float(0xff800000);
+}
+
+// Kernel score: products of three vectors, added to the logits of candidates.
+// Layout: rows float32.
+// Grid: x: rows; a thread per candidate.
+// Sums: in order, float32.
+extern "C" __global__ void __launch_bounds__(256) score(float *scores, int stride, const float *left, int leftStride, const float *mid,
+    int midStride, const float *right, int rightStride, int cols) {
+  const int r = blockIdx.x, c = threadIdx.x;
+  release();
+  await();
+  left += (size_t)r * leftStride;
+  mid += (size_t)r * midStride;
+  right += ((size_t)r * blockDim.x + c) * rightStride;
+  float sum = 0.0f;
+#pragma unroll 8
+  for (int i = 0; i < cols; i++) sum = add(sum, mul(mul(left[i], mid[i]), right[i]));
+  scores[(size_t)r * stride + c] = add(scores[(size_t)r * stride + c], sum);
 }
 
 // Kernel copy_each: batched copy of rows of equal length.
