@@ -265,7 +265,7 @@ func (c *Coordinator) plan(ctx context.Context, r *Record) (*Plan, []Fault, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	p, faults, err := Validate(content, r.Endpoint)
+	p, faults, err := validate(content, r.Endpoint)
 	return p, faults, errors.Join(err, content.Close())
 }
 

@@ -32,7 +32,7 @@ func TestArrangeFindsCommonPrefixes(t *testing.T) {
 		conversation(5, long+"x"), conversation(6, long+"y"), // a text
 		conversation(7, "same"), conversation(8, "same"), // all of it
 	}
-	p, faults, err := Validate(strings.NewReader(strings.Join(lines, "\n")), chatEndpoint)
+	p, faults, err := validate(strings.NewReader(strings.Join(lines, "\n")), chatEndpoint)
 	if err != nil || faults != nil {
 		t.Fatal(faults, err)
 	}

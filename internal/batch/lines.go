@@ -76,9 +76,9 @@ func EndpointOf(r io.Reader) (endpoint string, line int, err error) {
 	return endpoint, line, err
 }
 
-// Validate reads a file of requests to an endpoint. A line that cannot be run has a fault and the
+// validate reads a file of requests to an endpoint. A line that cannot be run has a fault and the
 // others run; faults say why the file is not a batch. An error is one of reading.
-func Validate(r io.Reader, endpoint string) (*Plan, []Fault, error) {
+func validate(r io.Reader, endpoint string) (*Plan, []Fault, error) {
 	v := &validation{endpoint: endpoint, seen: map[string]int{}}
 	err := scan(r, v.line)
 	switch {

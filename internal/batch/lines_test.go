@@ -35,7 +35,7 @@ func TestValidateFindsWhatIsNoBatch(t *testing.T) {
 		{"another model", good + "\n" + request("b", `{"model":"n"}`), "mismatched_model", 2},
 		{"none beside one", good + "\n" + request("b", `{}`), "mismatched_model", 2},
 	} {
-		p, faults, err := Validate(strings.NewReader(c.file), chatEndpoint)
+		p, faults, err := validate(strings.NewReader(c.file), chatEndpoint)
 		if err != nil || p != nil || len(faults) == 0 || faults[0].Code != c.code || faults[0].Line != c.line {
 			t.Errorf("%s: plan %v, faults %+v, error %v; want code %s in line %d", c.name, p, faults, err, c.code, c.line)
 		}
@@ -61,7 +61,7 @@ func TestValidateKeepsMalformedLinesToThemselves(t *testing.T) {
 		{request("x", `{"model":3}`), "body.model", "x"},
 		{request("x", `{"previous_response_id":"resp_1"}`), "body.previous_response_id", "x"},
 	} {
-		p, faults, err := Validate(strings.NewReader("\ufeff"+good+"\r\n"+c.line+"\n"), chatEndpoint)
+		p, faults, err := validate(strings.NewReader("\ufeff"+good+"\r\n"+c.line+"\n"), chatEndpoint)
 		if err != nil || faults != nil || len(p.Lines) != 2 || p.Lines[0].Fault != nil {
 			t.Errorf("%.80s: plan %+v, faults %+v, error %v", c.line, p, faults, err)
 			continue
@@ -87,7 +87,7 @@ func TestValidateOrdersLinesByCommonPrefix(t *testing.T) {
 	for i := range 30 { // three systems, in turn
 		fmt.Fprintln(&file, request(fmt.Sprint(i), fmt.Sprintf(`{"messages":[{"role":"system","content":"%d"},{"role":"user","content":"%d"}]}`, i%3, i)))
 	}
-	p, faults, err := Validate(strings.NewReader(file.String()), chatEndpoint)
+	p, faults, err := validate(strings.NewReader(file.String()), chatEndpoint)
 	if err != nil || faults != nil {
 		t.Fatal(faults, err)
 	}
@@ -177,7 +177,7 @@ func FuzzValidate(f *testing.F) {
 	f.Add([]byte("\ufeff{}\r\n\n[]"))
 	f.Add([]byte(`{"custom_id":"\ud800","method":"POST","url":"/v1/chat/completions","body":{"":""}}`))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		p, faults, err := Validate(bytes.NewReader(file), chatEndpoint)
+		p, faults, err := validate(bytes.NewReader(file), chatEndpoint)
 		if err != nil || (p == nil) == (faults == nil) {
 			t.Fatalf("plan %v, faults %v, error %v", p, faults, err)
 		}

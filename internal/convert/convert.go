@@ -12,8 +12,8 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// DefaultShardSize is the maximum size of one file of weights in bytes.
-const DefaultShardSize = 5_000_000_000
+// defaultShardSize is the maximum size of one file of weights in bytes.
+const defaultShardSize = 5_000_000_000
 
 // Options are the changes to a model. The zero value changes only its layout.
 type Options struct {
@@ -38,7 +38,7 @@ type Options struct {
 	// float32 if their own type would round them.
 	Type dtype.Type
 
-	ShardSize int64 // maximum bytes of one file; 0: DefaultShardSize
+	ShardSize int64 // maximum bytes of one file; 0: defaultShardSize
 	Force     bool  // replace the model that is at the destination
 	Threads   int   // 0: one per processor
 
@@ -85,7 +85,7 @@ func (o *Options) check() error {
 		return fmt.Errorf("convert: an encoding of the vision tower cannot be combined with leaving the tower out")
 	}
 	if o.ShardSize == 0 {
-		o.ShardSize = DefaultShardSize
+		o.ShardSize = defaultShardSize
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -33,19 +33,19 @@ type Report struct {
 	Device     string         `json:"device"`
 	Perplexity float64        `json:"perplexity"` // on the built-in text
 	Positions  int            `json:"positions"`  // at which drafts were made
-	Trials     []Trial        `json:"acceptance"`
+	Trials     []trial        `json:"acceptance"`
 	Sight      *Sight         `json:"sight,omitempty"` // nil if it takes no images
 	Costs      *measure.Costs `json:"costs"`
-	Speeds     []Speed        `json:"speeds"`
-	Best       Speed          `json:"best"` // of Speeds; depth 0 is one of the choices
+	Speeds     []speed        `json:"speeds"`
+	Best       speed          `json:"best"` // of Speeds; depth 0 is one of the choices
 
 	Verdict  string    `json:"verdict"`  // one sentence
 	Findings []Problem `json:"findings"` // faults found by measuring, with remedies
 	Healthy  bool      `json:"healthy"`  // no fault of the weights
 }
 
-// Trial is a way to run the head, with the acceptance of its draft tokens.
-type Trial struct {
+// trial is a way to run the head, with the acceptance of its draft tokens.
+type trial struct {
 	Name  string    `json:"name"`
 	Kind  string    `json:"kind"`  // hidden, norms, fc or vocabulary: the difference
 	Used  bool      `json:"used"`  // the model runs this way
@@ -57,8 +57,8 @@ type Trial struct {
 	draftVocab int // of vocabulary: frequent tokens
 }
 
-// Speed is the expected result of a depth on this machine.
-type Speed struct {
+// speed is the expected result of a depth on this machine.
+type speed struct {
 	Depth          int     `json:"depth"`
 	DraftVocab     int     `json:"draft_vocab"` // frequent tokens in the draft vocabulary
 	TokensPerRound float64 `json:"tokens_per_round"`
@@ -83,7 +83,7 @@ func Examine(ctx context.Context, facts *Facts, m model.Model, b backend.Backend
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
-	r := &Report{Facts: facts, Device: cmp.Or(o.Device, b.Name()), Trials: []Trial{}, Findings: []Problem{}}
+	r := &Report{Facts: facts, Device: cmp.Or(o.Device, b.Name()), Trials: []trial{}, Findings: []Problem{}}
 	e := &examination{runner: newRunner(ctx, m, b, facts.tok.Size()), Report: r, o: o, start: time.Now()}
 	if err := e.run(); err != nil {
 		return nil, err
@@ -196,8 +196,8 @@ func draftVocabs(vocab int) []int {
 }
 
 // used is the trial of the head as the model runs it.
-func (r *Report) used() *Trial {
-	return &r.Trials[slices.IndexFunc(r.Trials, func(t Trial) bool { return t.Used })]
+func (r *Report) used() *trial {
+	return &r.Trials[slices.IndexFunc(r.Trials, func(t trial) bool { return t.Used })]
 }
 
 // hiddenTrials tries hidden states after and before the final norm, and those of the
@@ -205,7 +205,7 @@ func (r *Report) used() *Trial {
 func (e *examination) hiddenTrials(list []int) error {
 	pre := e.Model.Head.PreNorm
 	for _, before := range e.hiddenKinds() {
-		t := Trial{Name: "hidden state after the final norm", Kind: "hidden", Used: before == pre, cause: `remove "mtp_hidden_state_mode" from config.json`}
+		t := trial{Name: "hidden state after the final norm", Kind: "hidden", Used: before == pre, cause: `remove "mtp_hidden_state_mode" from config.json`}
 		if before {
 			t.Name, t.cause = "hidden state before the final norm", `set "mtp_hidden_state_mode": "pre_norm" in config.json`
 		}
@@ -220,7 +220,7 @@ func (e *examination) hiddenTrials(list []int) error {
 		t.agreement = results[0]
 		e.Trials = append(e.Trials, t)
 		for i, r := range results[1:] {
-			e.Trials = append(e.Trials, Trial{Name: fmt.Sprintf("draft vocabulary of %d tokens and those of the text", sizes[i]), Kind: "vocabulary", agreement: r, draftVocab: sizes[i]})
+			e.Trials = append(e.Trials, trial{Name: fmt.Sprintf("draft vocabulary of %d tokens and those of the text", sizes[i]), Kind: "vocabulary", agreement: r, draftVocab: sizes[i]})
 		}
 	}
 	return nil
@@ -265,7 +265,7 @@ func (e *examination) try(r model.Repair) error {
 	if err != nil {
 		return err
 	}
-	e.Trials = append(e.Trials, Trial{Name: r.Name, Kind: r.Kind, cause: r.Cause, agreement: results[0]})
+	e.Trials = append(e.Trials, trial{Name: r.Name, Kind: r.Kind, cause: r.Cause, agreement: results[0]})
 	return nil
 }
 
@@ -278,7 +278,7 @@ func (e *examination) agree(h model.Head, depth int, before bool, sizes []int) (
 // speeds are the expected speeds of every depth, by the costs and by walking along the
 // texts.
 func (e *examination) speeds() {
-	e.Best = Speed{TokensPerRound: 1, Speedup: 1}
+	e.Best = speed{TokensPerRound: 1, Speedup: 1}
 	e.Speeds = append(e.Speeds, e.Best)
 	if len(e.Trials) == 0 {
 		return
@@ -291,7 +291,7 @@ func (e *examination) speeds() {
 			}
 		}
 		for depth := 1; depth <= maxDepth; depth++ {
-			s := Speed{Depth: depth, DraftVocab: d.DraftVocab, TokensPerRound: agreement.TokensPerRound(depth)}
+			s := speed{Depth: depth, DraftVocab: d.DraftVocab, TokensPerRound: agreement.TokensPerRound(depth)}
 			s.Speedup = measure.Speedup(s.TokensPerRound, e.Costs.Beta[depth], d.Cost[depth-1])
 			e.Speeds = append(e.Speeds, s)
 			if s.Speedup > e.Best.Speedup {

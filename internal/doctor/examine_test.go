@@ -119,7 +119,7 @@ func checkOutputs(t *testing.T, r *Report) {
 	var back struct {
 		Name, Verdict string
 		Perplexity    float64
-		Acceptance    []Trial
+		Acceptance    []trial
 		Model         struct{ Parameters int64 }
 	}
 	if err := json.Unmarshal(data, &back); err != nil {

@@ -88,7 +88,7 @@ func (r *Report) passes() plot.Bars {
 func (r *Report) depths() plot.Bars {
 	c := plot.Bars{Title: "Expected speed, as a multiple of plain decoding"}
 	for depth := range maxDepth + 1 {
-		best := Speed{}
+		best := speed{}
 		for _, s := range r.Speeds {
 			if s.Depth == depth && s.Speedup > best.Speedup {
 				best = s

@@ -89,8 +89,8 @@ func (r *Report) head() {
 
 // best is a way to run the head that makes it sound and is clearly better than the current
 // one: by more than chance, and by a relevant amount. Nil if there is none.
-func (r *Report) best() *Trial {
-	var best *Trial
+func (r *Report) best() *trial {
+	var best *trial
 	used := r.used()
 	for i := range r.Trials {
 		t := &r.Trials[i]

@@ -15,7 +15,7 @@ import (
 
 // Pictures is the preprocessing of images of a model with a vision tower, by the files around the weights.
 type Pictures struct {
-	Tokens    []PictureToken `json:"tokens"`
+	Tokens    []pictureToken `json:"tokens"`
 	File      string         `json:"file"` // with the preprocessing; empty: none, and as for the releases
 	MinPixels int            `json:"min_pixels"`
 	MaxPixels int            `json:"max_pixels"` // of the checkpoint; commands have another limit
@@ -24,8 +24,8 @@ type Pictures struct {
 	config picture.Config
 }
 
-// PictureToken is a token in place of an image or video, or around one.
-type PictureToken struct {
+// pictureToken is a token in place of an image or video, or around one.
+type pictureToken struct {
 	Field string `json:"field"` // of config.json
 	ID    int32  `json:"id"`    // -1: there is none
 	Token string `json:"token"`
@@ -119,7 +119,7 @@ func (f *Facts) pictureTokens(c *checkpoint.Checkpoint) {
 		{"vision_end_token_id", usual.End},
 	} {
 		own, known := f.tok.ID(x.spelling)
-		t := PictureToken{x.field, -1, x.spelling}
+		t := pictureToken{x.field, -1, x.spelling}
 		if known {
 			t.ID = own
 		}

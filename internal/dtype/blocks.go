@@ -183,12 +183,12 @@ func (m *Matrix) Widen() Matrix {
 	if err != nil {
 		panic(err)
 	}
-	WidenRows(&a, m, 0, m.Rows)
+	widenRows(&a, m, 0, m.Rows)
 	return a
 }
 
-// WidenRows is Widen for rows [r0, r1). Calls on disjoint ranges may run at the same time.
-func WidenRows(dst, src *Matrix, r0, r1 int) {
+// widenRows is Widen for rows [r0, r1). Calls on disjoint ranges may run at the same time.
+func widenRows(dst, src *Matrix, r0, r1 int) {
 	var q [maxBlock]uint8
 	var scales, biases [maxGroups]float32
 	b := src.Format.block()

@@ -40,7 +40,7 @@ func ToF32(dst []float32, t Type, src []byte) {
 		}
 	case F8E5M2:
 		for i := range dst {
-			dst[i] = FromE5M2(src[i])
+			dst[i] = fromE5M2(src[i])
 		}
 	case F8E8M0:
 		for i := range dst {

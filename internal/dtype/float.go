@@ -68,9 +68,9 @@ func ToE4M3(f float32) uint8 {
 	return sign | uint8(min((b-0x3c000000)>>20, 0x7e))
 }
 
-// FromE5M2 widens an 8-bit float with 5 exponent bits (bias 15): the upper half
+// fromE5M2 widens an 8-bit float with 5 exponent bits (bias 15): the upper half
 // of an IEEE half. It is exact.
-func FromE5M2(b uint8) float32 { return FromF16(uint16(b) << 8) }
+func fromE5M2(b uint8) float32 { return FromF16(uint16(b) << 8) }
 
 // FromE8M0 returns the power of two 2^(b-127) that a block scale byte stands for;
 // 255 is NaN.

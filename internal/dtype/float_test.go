@@ -60,7 +60,7 @@ func TestFromFloatEqualsDefinition(t *testing.T) {
 		{half, func(v uint32) float32 { return FromF16(uint16(v)) }},
 		{brain, func(v uint32) float32 { return FromBF16(uint16(v)) }},
 		{quarter, func(v uint32) float32 { return FromE4M3(uint8(v)) }},
-		{e5m2, func(v uint32) float32 { return FromE5M2(uint8(v)) }},
+		{e5m2, func(v uint32) float32 { return fromE5M2(uint8(v)) }},
 		{tiny, func(v uint32) float32 { return e2m1[v] }},
 	} {
 		t.Run("format="+c.name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func scalar(typ Type, src []byte, i int) float32 {
 	case F8E4M3:
 		return FromE4M3(src[i])
 	case F8E5M2:
-		return FromE5M2(src[i])
+		return fromE5M2(src[i])
 	default:
 		return FromE8M0(src[i])
 	}

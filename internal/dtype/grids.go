@@ -52,7 +52,7 @@ var gridTables = func() (tables [IQ3S - IQ1S + 1][]byte) {
 		for i, level := range table {
 			table[i] = byte(GridMiddle + t.levels[level])
 		}
-		tables[t.f-IQ1S], data = table, data[PackedBytes(t.places, t.bits):]
+		tables[t.f-IQ1S], data = table, data[packedBytes(t.places, t.bits):]
 	}
 	tables[IQ1M-IQ1S] = tables[0]
 	return tables

@@ -40,7 +40,7 @@ func (m *Matrix) RowBytes() int {
 	if b := m.Format.block(); b != nil {
 		return m.Cols / b.columns * b.bytes
 	}
-	return PackedBytes(m.Cols, m.ElementBits())
+	return packedBytes(m.Cols, m.ElementBits())
 }
 
 // Groups is the number of scales of one row; 0 when Plain.

@@ -45,7 +45,7 @@ func MicroscaleRows(dst, src *Matrix, r0, r1 int) error {
 			r0, r1, src.Rows, src.Cols, dst.Format, dst.Rows, dst.Cols))
 	}
 	w := make([]float32, src.Cols)
-	groups, n, part := dst.Groups(), dst.RowBytes(), PackedBytes(dst.Group, dst.ElementBits())
+	groups, n, part := dst.Groups(), dst.RowBytes(), packedBytes(dst.Group, dst.ElementBits())
 	for r := r0; r < r1; r++ {
 		src.PlainRow(w, r)
 		data := dst.Data[r*n : (r+1)*n]
@@ -85,7 +85,7 @@ func (f Format) microscale(dst []byte, w []float32, largest float32) (scale byte
 		}
 	}
 	for i := range dst {
-		dst[i] = ToE2M1(w[2*i]/s) | ToE2M1(w[2*i+1]/s)<<4
+		dst[i] = toE2M1(w[2*i]/s) | toE2M1(w[2*i+1]/s)<<4
 	}
 	return scale
 }
@@ -105,9 +105,9 @@ func nearestE8M0(x float32) uint8 {
 	return uint8(min(max(exponent, -127), 127) + 127)
 }
 
-// ToE2M1 rounds to the nearest 4-bit float, ties to even, in the low nibble; values beyond
+// toE2M1 rounds to the nearest 4-bit float, ties to even, in the low nibble; values beyond
 // ±6 and NaN become ±6.
-func ToE2M1(f float32) uint8 {
+func toE2M1(f float32) uint8 {
 	b := math.Float32bits(f)
 	sign := b >> 28 & 8
 	b &= 0x7fffffff

@@ -10,8 +10,8 @@ import (
 // elements are exactly `bits` bytes at any width, which is the step of the loops
 // here: the eight are moved apart, or together, by halves inside one 64-bit word.
 
-// PackedBytes is the number of bytes that n elements of the given width occupy.
-func PackedBytes(n, bits int) int { return (n*bits + 7) / 8 }
+// packedBytes is the number of bytes that n elements of the given width occupy.
+func packedBytes(n, bits int) int { return (n*bits + 7) / 8 }
 
 // Unpack reads len(dst) elements of 1 to 8 bits from src, which must hold them;
 // else it panics.
@@ -59,11 +59,11 @@ func eight(src []byte, bits int) uint64 {
 }
 
 // Pack writes the elements of q, each below 2^bits, into the first
-// PackedBytes(len(q), bits) bytes of dst; unused bits of the last byte become
+// packedBytes(len(q), bits) bytes of dst; unused bits of the last byte become
 // zero. It panics when dst is shorter.
 func Pack(dst []byte, bits int, q []uint8) {
 	checkPacked("Pack", len(q), bits, len(dst))
-	dst = dst[:PackedBytes(len(q), bits)]
+	dst = dst[:packedBytes(len(q), bits)]
 	if bits == 8 {
 		copy(dst, q)
 		return
@@ -97,7 +97,7 @@ func putBytes(dst []byte, w uint64) {
 }
 
 func checkPacked(what string, n, bits, bytes int) {
-	if bits < 1 || bits > 8 || bytes < PackedBytes(n, bits) {
+	if bits < 1 || bits > 8 || bytes < packedBytes(n, bits) {
 		panic(fmt.Sprintf("dtype: %s of %d elements of %d bits with %d bytes", what, n, bits, bytes))
 	}
 }

@@ -31,7 +31,7 @@ func TestPackEqualsVectors(t *testing.T) {
 		for i := range q {
 			q[i] = uint8((7*i + 3) % (1 << bits))
 		}
-		got := make([]byte, PackedBytes(len(q), bits))
+		got := make([]byte, packedBytes(len(q), bits))
 		Pack(got, bits, q)
 		if !slices.Equal(got, want) {
 			t.Errorf("%d bits: got %x, want %x", bits, got, want)
@@ -51,7 +51,7 @@ func TestUnpackEqualsBitStream(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for bits := 1; bits <= 8; bits++ {
 		for n := range 40 {
-			src := make([]byte, PackedBytes(n, bits))
+			src := make([]byte, packedBytes(n, bits))
 			for i := range src {
 				src[i] = byte(r.Uint32())
 			}
@@ -79,7 +79,7 @@ func TestUnpackEqualsBitStream(t *testing.T) {
 
 func TestPackKeepsToItsElements(t *testing.T) {
 	for _, bits := range widths {
-		dst := make([]byte, PackedBytes(16, bits)+1)
+		dst := make([]byte, packedBytes(16, bits)+1)
 		dst[len(dst)-1] = 0xa5
 		Pack(dst, bits, slices.Repeat([]uint8{0xff}, 16))
 		for i, b := range dst[:len(dst)-1] {
@@ -97,7 +97,7 @@ func BenchmarkUnpack(b *testing.B) {
 	dst := make([]uint8, 4096)
 	for _, bits := range widths {
 		b.Run(fmt.Sprintf("bits=%d", bits), func(b *testing.B) {
-			src := make([]byte, PackedBytes(len(dst), bits))
+			src := make([]byte, packedBytes(len(dst), bits))
 			b.SetBytes(int64(len(src)))
 			for b.Loop() {
 				Unpack(dst, bits, src)

@@ -88,32 +88,32 @@ func Dot32(x, y []float32) float32 {
 	return SumLanes32(&acc)
 }
 
-// WideLanes is the number of partial sums of a norm over a whole row, a multiple of Lanes. A row
+// wideLanes is the number of partial sums of a norm over a whole row, a multiple of Lanes. A row
 // has thousands of numbers, and a device that computes a lane per thread waits for the chain of
 // each: with 64 of them a row of 5120 is 80 steps.
-const WideLanes = 64
+const wideLanes = 64
 
-// SumSquares32 is the sum of squares of x: element i goes to lane i mod WideLanes, and the
+// SumSquares32 is the sum of squares of x: element i goes to lane i mod wideLanes, and the
 // lanes are added in the tree of SumLanes32, halves onto halves.
 func SumSquares32(x []float32) float32 {
-	var acc [WideLanes]float32
+	var acc [wideLanes]float32
 	for i, v := range x {
-		acc[i%WideLanes] = FMA32(v, v, acc[i%WideLanes])
+		acc[i%wideLanes] = FMA32(v, v, acc[i%wideLanes])
 	}
 	return sumWide32(&acc)
 }
 
 // Sum32 is the sum of x in the order of SumSquares32.
 func Sum32(x []float32) float32 {
-	var acc [WideLanes]float32
+	var acc [wideLanes]float32
 	for i, v := range x {
-		acc[i%WideLanes] += v
+		acc[i%wideLanes] += v
 	}
 	return sumWide32(&acc)
 }
 
-func sumWide32(acc *[WideLanes]float32) float32 {
-	for w := WideLanes / 2; w >= Lanes; w /= 2 {
+func sumWide32(acc *[wideLanes]float32) float32 {
+	for w := wideLanes / 2; w >= Lanes; w /= 2 {
 		for i := range w {
 			acc[i] += acc[i+w]
 		}

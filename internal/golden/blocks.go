@@ -12,8 +12,8 @@ import (
 	"github.com/foretoken/foretoken/internal/filetest"
 )
 
-// BlockKinds are the kinds of GGUF blocks that Blocks returns.
-var BlockKinds = []string{
+// blockKinds are the kinds of GGUF blocks that Blocks returns.
+var blockKinds = []string{
 	"Q2_K", "Q3_K", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0", "MXFP4", "NVFP4",
 	"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
 }
@@ -35,7 +35,7 @@ type BlockMatrix struct {
 	Int8 []float32 // [Rows, 4]: the product of the integer path of docs/quantization.md
 }
 
-// Blocks returns the matrices of all BlockKinds, or ends the test.
+// Blocks returns the matrices of all blockKinds, or ends the test.
 func Blocks(tb testing.TB) []*BlockMatrix {
 	tb.Helper()
 	dir := filepath.Join(root(tb), "internal", "golden", "testdata", "gguf")
@@ -50,7 +50,7 @@ func Blocks(tb testing.TB) []*BlockMatrix {
 	}
 	x := numbers(unzip(tb, filepath.Join(dir, "x.gz")))
 	var all []*BlockMatrix
-	for _, kind := range BlockKinds {
+	for _, kind := range blockKinds {
 		m := index[kind]
 		if m == nil {
 			tb.Fatalf("golden: no kind %s", kind)

@@ -8,9 +8,9 @@ import (
 	"github.com/foretoken/foretoken/internal/filetest"
 )
 
-// DrafterNames are the drafters of testdata/drafters: random weights in bf16, with the names of the releases, for the model
+// drafterNames are the drafters of testdata/drafters: random weights in bf16, with the names of the releases, for the model
 // Dir(tb, "dense").
-var DrafterNames = []string{"dflash_swa", "dflash2", "dspark_nested", "eagle3", "eagle31"}
+var drafterNames = []string{"dflash_swa", "dflash2", "dspark_nested", "eagle3", "eagle31"}
 
 // DrafterFixture is what a drafter drafts, in float32: rounds behind a text, of which some drafts are taken as accepted.
 type DrafterFixture struct {
@@ -52,12 +52,12 @@ func (r *DrafterRound) Sure() []int32 {
 	return r.Drafts
 }
 
-// Drafters reads the fixtures of DrafterNames. With a folder of fixtures, FORETOKEN_FIXTURES, it also reads those of
+// Drafters reads the fixtures of drafterNames. With a folder of fixtures, FORETOKEN_FIXTURES, it also reads those of
 // its folder drafters: all of them would make the repository too large.
 func Drafters(tb testing.TB, fixtures string) []*DrafterFixture {
 	tb.Helper()
 	var all []*DrafterFixture
-	for _, name := range DrafterNames {
+	for _, name := range drafterNames {
 		all = append(all, packedDrafter(tb, name))
 	}
 	if fixtures != "" {

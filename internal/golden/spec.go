@@ -22,18 +22,18 @@ type SpecConfig struct {
 
 // Sizes of all models of the specification.
 const (
-	SpecHidden       = 8
-	SpecLayers       = 4 // three of Gated DeltaNet, then one of full attention
-	SpecIntermediate = 16
-	SpecVocab        = 16
-	SpecHeadDim      = 8
-	SpecRotary       = 4 // dimensions that rotate
-	SpecTheta        = 1e4
-	SpecKeyDim       = 4
-	SpecValueDim     = 4
-	SpecKernel       = 4
-	SpecExpertWidth  = 6 // of routed and shared experts
-	SpecEps          = 1e-6
+	specHidden       = 8
+	specLayers       = 4 // three of Gated DeltaNet, then one of full attention
+	specIntermediate = 16
+	specVocab        = 16
+	specHeadDim      = 8
+	specRotary       = 4 // dimensions that rotate
+	specTheta        = 1e4
+	specKeyDim       = 4
+	specValueDim     = 4
+	specKernel       = 4
+	specExpertWidth  = 6 // of routed and shared experts
+	specEps          = 1e-6
 )
 
 // SpecTensor is one tensor as the releases would store it, in float32.
@@ -47,29 +47,29 @@ type SpecTensor struct {
 func (c SpecConfig) JSON() []byte {
 	text := map[string]any{
 		"model_type":              "qwen3_5_text",
-		"vocab_size":              SpecVocab,
-		"hidden_size":             SpecHidden,
-		"num_hidden_layers":       SpecLayers,
-		"intermediate_size":       SpecIntermediate,
+		"vocab_size":              specVocab,
+		"hidden_size":             specHidden,
+		"num_hidden_layers":       specLayers,
+		"intermediate_size":       specIntermediate,
 		"num_attention_heads":     c.Heads,
 		"num_key_value_heads":     c.KVHeads,
-		"head_dim":                SpecHeadDim,
+		"head_dim":                specHeadDim,
 		"hidden_act":              "silu",
 		"max_position_embeddings": 4096,
-		"rms_norm_eps":            SpecEps,
+		"rms_norm_eps":            specEps,
 		"attention_bias":          false,
 		"attn_output_gate":        true,
-		"full_attention_interval": SpecLayers,
-		"linear_conv_kernel_dim":  SpecKernel,
-		"linear_key_head_dim":     SpecKeyDim,
-		"linear_value_head_dim":   SpecValueDim,
+		"full_attention_interval": specLayers,
+		"linear_conv_kernel_dim":  specKernel,
+		"linear_key_head_dim":     specKeyDim,
+		"linear_value_head_dim":   specValueDim,
 		"linear_num_key_heads":    c.KeyHeads,
 		"linear_num_value_heads":  c.ValueHeads,
 		"mtp_num_hidden_layers":   1,
 		"rope_parameters": map[string]any{
 			"rope_type":             "default",
-			"rope_theta":            SpecTheta,
-			"partial_rotary_factor": float64(SpecRotary) / SpecHeadDim,
+			"rope_theta":            specTheta,
+			"partial_rotary_factor": float64(specRotary) / specHeadDim,
 		},
 	}
 	top := map[string]any{
@@ -84,8 +84,8 @@ func (c SpecConfig) JSON() []byte {
 		text["model_type"] = "qwen3_5_moe_text"
 		text["num_experts"] = c.Experts
 		text["num_experts_per_tok"] = c.ExpertsActive
-		text["moe_intermediate_size"] = SpecExpertWidth
-		text["shared_expert_intermediate_size"] = SpecExpertWidth
+		text["moe_intermediate_size"] = specExpertWidth
+		text["shared_expert_intermediate_size"] = specExpertWidth
 		delete(text, "intermediate_size")
 	}
 	b, err := json.MarshalIndent(top, "", "  ")
@@ -102,29 +102,29 @@ func (c SpecConfig) JSON() []byte {
 func (c SpecConfig) Tensors() []SpecTensor {
 	w := &specWeights{config: c}
 	const model = "model.language_model."
-	w.add(model+"embed_tokens.weight", tables, SpecVocab, SpecHidden)
-	for i := range SpecLayers {
+	w.add(model+"embed_tokens.weight", tables, specVocab, specHidden)
+	for i := range specLayers {
 		layer := fmt.Sprintf("%slayers.%d.", model, i)
-		w.add(layer+"input_layernorm.weight", offsets, SpecHidden)
-		if i < SpecLayers-1 {
+		w.add(layer+"input_layernorm.weight", offsets, specHidden)
+		if i < specLayers-1 {
 			w.deltaNet(layer + "linear_attn.")
 		} else {
 			w.attention(layer + "self_attn.")
 		}
-		w.add(layer+"post_attention_layernorm.weight", offsets, SpecHidden)
+		w.add(layer+"post_attention_layernorm.weight", offsets, specHidden)
 		w.mlp(layer + "mlp.")
 	}
-	w.add(model+"norm.weight", offsets, SpecHidden)
-	w.add("lm_head.weight", tables, SpecVocab, SpecHidden)
+	w.add(model+"norm.weight", offsets, specHidden)
+	w.add("lm_head.weight", tables, specVocab, specHidden)
 
-	w.add("mtp.pre_fc_norm_embedding.weight", offsets, SpecHidden)
-	w.add("mtp.pre_fc_norm_hidden.weight", offsets, SpecHidden)
-	w.add("mtp.fc.weight", matrices, SpecHidden, 2*SpecHidden)
-	w.add("mtp.layers.0.input_layernorm.weight", offsets, SpecHidden)
+	w.add("mtp.pre_fc_norm_embedding.weight", offsets, specHidden)
+	w.add("mtp.pre_fc_norm_hidden.weight", offsets, specHidden)
+	w.add("mtp.fc.weight", matrices, specHidden, 2*specHidden)
+	w.add("mtp.layers.0.input_layernorm.weight", offsets, specHidden)
 	w.attention("mtp.layers.0.self_attn.")
-	w.add("mtp.layers.0.post_attention_layernorm.weight", offsets, SpecHidden)
+	w.add("mtp.layers.0.post_attention_layernorm.weight", offsets, specHidden)
 	w.mlp("mtp.layers.0.mlp.")
-	w.add("mtp.norm.weight", offsets, SpecHidden)
+	w.add("mtp.norm.weight", offsets, specHidden)
 	return w.tensors
 }
 
@@ -154,45 +154,45 @@ type specWeights struct {
 }
 
 func (w *specWeights) deltaNet(prefix string) {
-	keys := w.config.KeyHeads * SpecKeyDim
-	values := w.config.ValueHeads * SpecValueDim
+	keys := w.config.KeyHeads * specKeyDim
+	values := w.config.ValueHeads * specValueDim
 	channels := 2*keys + values
-	w.add(prefix+"in_proj_qkv.weight", matrices, channels, SpecHidden)
-	w.add(prefix+"in_proj_z.weight", matrices, values, SpecHidden)
-	w.add(prefix+"in_proj_b.weight", matrices, w.config.ValueHeads, SpecHidden)
-	w.add(prefix+"in_proj_a.weight", matrices, w.config.ValueHeads, SpecHidden)
-	w.add(prefix+"conv1d.weight", matrices, channels, 1, SpecKernel)
+	w.add(prefix+"in_proj_qkv.weight", matrices, channels, specHidden)
+	w.add(prefix+"in_proj_z.weight", matrices, values, specHidden)
+	w.add(prefix+"in_proj_b.weight", matrices, w.config.ValueHeads, specHidden)
+	w.add(prefix+"in_proj_a.weight", matrices, w.config.ValueHeads, specHidden)
+	w.add(prefix+"conv1d.weight", matrices, channels, 1, specKernel)
 	w.add(prefix+"A_log", decays, w.config.ValueHeads)
 	w.add(prefix+"dt_bias", steps, w.config.ValueHeads)
-	w.add(prefix+"norm.weight", gains, SpecValueDim)
-	w.add(prefix+"out_proj.weight", matrices, SpecHidden, values)
+	w.add(prefix+"norm.weight", gains, specValueDim)
+	w.add(prefix+"out_proj.weight", matrices, specHidden, values)
 }
 
 func (w *specWeights) attention(prefix string) {
-	w.add(prefix+"q_proj.weight", matrices, 2*w.config.Heads*SpecHeadDim, SpecHidden) // queries and gates
-	w.add(prefix+"k_proj.weight", matrices, w.config.KVHeads*SpecHeadDim, SpecHidden)
-	w.add(prefix+"v_proj.weight", matrices, w.config.KVHeads*SpecHeadDim, SpecHidden)
-	w.add(prefix+"o_proj.weight", matrices, SpecHidden, w.config.Heads*SpecHeadDim)
-	w.add(prefix+"q_norm.weight", offsets, SpecHeadDim)
-	w.add(prefix+"k_norm.weight", offsets, SpecHeadDim)
+	w.add(prefix+"q_proj.weight", matrices, 2*w.config.Heads*specHeadDim, specHidden) // queries and gates
+	w.add(prefix+"k_proj.weight", matrices, w.config.KVHeads*specHeadDim, specHidden)
+	w.add(prefix+"v_proj.weight", matrices, w.config.KVHeads*specHeadDim, specHidden)
+	w.add(prefix+"o_proj.weight", matrices, specHidden, w.config.Heads*specHeadDim)
+	w.add(prefix+"q_norm.weight", offsets, specHeadDim)
+	w.add(prefix+"k_norm.weight", offsets, specHeadDim)
 }
 
 func (w *specWeights) mlp(prefix string) {
 	if w.config.Experts == 0 {
-		w.swiglu(prefix, SpecIntermediate)
+		w.swiglu(prefix, specIntermediate)
 		return
 	}
-	w.add(prefix+"gate.weight", matrices, w.config.Experts, SpecHidden)
-	w.add(prefix+"experts.gate_up_proj", matrices, w.config.Experts, 2*SpecExpertWidth, SpecHidden)
-	w.add(prefix+"experts.down_proj", matrices, w.config.Experts, SpecHidden, SpecExpertWidth)
-	w.swiglu(prefix+"shared_expert.", SpecExpertWidth)
-	w.add(prefix+"shared_expert_gate.weight", matrices, 1, SpecHidden)
+	w.add(prefix+"gate.weight", matrices, w.config.Experts, specHidden)
+	w.add(prefix+"experts.gate_up_proj", matrices, w.config.Experts, 2*specExpertWidth, specHidden)
+	w.add(prefix+"experts.down_proj", matrices, w.config.Experts, specHidden, specExpertWidth)
+	w.swiglu(prefix+"shared_expert.", specExpertWidth)
+	w.add(prefix+"shared_expert_gate.weight", matrices, 1, specHidden)
 }
 
 func (w *specWeights) swiglu(prefix string, width int) {
-	w.add(prefix+"gate_proj.weight", matrices, width, SpecHidden)
-	w.add(prefix+"up_proj.weight", matrices, width, SpecHidden)
-	w.add(prefix+"down_proj.weight", matrices, SpecHidden, width)
+	w.add(prefix+"gate_proj.weight", matrices, width, specHidden)
+	w.add(prefix+"up_proj.weight", matrices, width, specHidden)
+	w.add(prefix+"down_proj.weight", matrices, specHidden, width)
 }
 
 // add fills a tensor from a linear congruential generator seeded by its name.

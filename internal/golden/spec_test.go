@@ -88,7 +88,7 @@ func TestSpecVectorsFollowFromTheWeights(t *testing.T) {
 		}
 		if c.Want.Layers != nil {
 			gain := tensor(t, c.Config, "model.language_model.norm.weight").Values
-			w.Add(c.Config.Name+" hidden", norm(c.Want.Layers[SpecLayers-1], gain), c.Want.Hidden)
+			w.Add(c.Config.Name+" hidden", norm(c.Want.Layers[specLayers-1], gain), c.Want.Hidden)
 		}
 	}
 	w.Check(t, "products", 1e-5)
@@ -99,7 +99,7 @@ func norm(x, gain []float32) []float32 {
 	for _, v := range x {
 		squares += float64(v) * float64(v)
 	}
-	scale := 1 / math.Sqrt(squares/float64(len(x))+SpecEps)
+	scale := 1 / math.Sqrt(squares/float64(len(x))+specEps)
 	y := make([]float32, len(x))
 	for i, v := range x {
 		y[i] = float32(float64(v) * scale * (1 + float64(gain[i])))
@@ -142,15 +142,15 @@ func TestSpecTracesTellTheGreedyText(t *testing.T) {
 func TestSpecConfigCountsItsHeads(t *testing.T) {
 	for _, c := range SpecCases() {
 		t.Run("config="+c.Config.Name, func(t *testing.T) {
-			channels := 2*c.Config.KeyHeads*SpecKeyDim + c.Config.ValueHeads*SpecValueDim
+			channels := 2*c.Config.KeyHeads*specKeyDim + c.Config.ValueHeads*specValueDim
 			got := tensor(t, c.Config, "model.language_model.layers.0.linear_attn.conv1d.weight").Shape
-			if want := []int{channels, 1, SpecKernel}; !slices.Equal(got, want) {
+			if want := []int{channels, 1, specKernel}; !slices.Equal(got, want) {
 				t.Errorf("convolution %v, want %v", got, want)
 			}
-			if c.Want.Conv != nil && len(c.Want.Conv) != (SpecKernel-1)*channels {
-				t.Errorf("convolution state of %d numbers, want %d", len(c.Want.Conv), (SpecKernel-1)*channels)
+			if c.Want.Conv != nil && len(c.Want.Conv) != (specKernel-1)*channels {
+				t.Errorf("convolution state of %d numbers, want %d", len(c.Want.Conv), (specKernel-1)*channels)
 			}
-			if n := c.Config.ValueHeads * SpecKeyDim * SpecValueDim; c.Want.Recurrent != nil && len(c.Want.Recurrent) != n {
+			if n := c.Config.ValueHeads * specKeyDim * specValueDim; c.Want.Recurrent != nil && len(c.Want.Recurrent) != n {
 				t.Errorf("recurrent state of %d numbers, want %d", len(c.Want.Recurrent), n)
 			}
 		})

@@ -71,11 +71,11 @@ func decodeNumber(r *jsontext.Reader, s string) (Value, error) {
 		if err != nil {
 			return Value{}, r.Errorf("number %.40s is out of range", s)
 		}
-		return Float(f), nil
+		return floatValue(f), nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
 		return Value{kind: KindInt, str: s}, nil
 	}
-	return Int(n), nil
+	return intValue(n), nil
 }

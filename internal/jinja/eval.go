@@ -203,7 +203,7 @@ func (e *unaryExpr) eval(r *run) (Value, error) {
 		return negate(v)
 	}
 	if v.kind == KindBool {
-		return Int(int64(v.num)), nil
+		return intValue(int64(v.num)), nil
 	}
 	if v.kind != KindInt && v.kind != KindFloat {
 		return Value{}, fmt.Errorf("bad operand type for unary +: '%s'", v.typeName())

@@ -204,13 +204,13 @@ func (p *parser) parsePrimary() (expr, error) {
 		if err != nil {
 			return nil, fmt.Errorf("integer %s does not fit 64 bits", t.text)
 		}
-		return literal(Int(n)), nil
+		return literal(intValue(n)), nil
 	case tokFloat:
 		f, err := strconv.ParseFloat(t.text, 64)
 		if err != nil && !math.IsInf(f, 0) {
 			return nil, fmt.Errorf("%s is not a number", t.text)
 		}
-		return literal(Float(f)), nil
+		return literal(floatValue(f)), nil
 	case tokOp:
 		switch t.text {
 		case "(":
@@ -325,7 +325,7 @@ func (p *parser) parseAttribute(object expr) (expr, error) {
 		if err != nil {
 			return nil, fmt.Errorf("integer %s does not fit 64 bits", t.text)
 		}
-		return &itemExpr{object, &constExpr{Int(n)}}, nil
+		return &itemExpr{object, &constExpr{intValue(n)}}, nil
 	default:
 		return nil, fmt.Errorf("expected a name or a number after '.', got %s", t)
 	}

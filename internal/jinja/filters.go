@@ -56,7 +56,7 @@ func filterLength(r *run, v Value, a args) (Value, error) {
 		return Value{}, err
 	}
 	n, err := r.length(v)
-	return Int(int64(n)), err
+	return intValue(int64(n)), err
 }
 
 func filterInt(r *run, v Value, a args) (Value, error) {
@@ -68,14 +68,14 @@ func filterInt(r *run, v Value, a args) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	fallback := bound[0].or(Int(0))
+	fallback := bound[0].or(intValue(0))
 	switch v.kind {
 	case KindUndefined:
 		return Value{}, v.undefinedError()
 	case KindInt:
 		return v, nil
 	case KindBool:
-		return Int(int64(v.num)), nil
+		return intValue(int64(v.num)), nil
 	case KindFloat:
 		return truncated(v.float(), fallback), nil
 	case KindString:
@@ -97,5 +97,5 @@ func truncated(f float64, fallback Value) Value {
 	if math.IsNaN(f) || math.Abs(f) >= 1<<63 {
 		return fallback
 	}
-	return Int(int64(f))
+	return intValue(int64(f))
 }

@@ -111,7 +111,7 @@ func (r *run) getter(attribute, fallback Value) (func(Value) (Value, error), err
 		for _, part := range strings.Split(attribute.str, ".") {
 			key := String(part)
 			if n, err := strconv.ParseUint(part, 10, 31); err == nil {
-				key = Int(int64(n))
+				key = intValue(int64(n))
 			}
 			path = append(path, key)
 		}

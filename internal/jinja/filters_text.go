@@ -102,7 +102,7 @@ func filterIndent(r *run, v Value, a args) (Value, error) {
 	if _, err := textArg("indent", v); err != nil {
 		return Value{}, err
 	}
-	by := bound[0].or(Int(4))
+	by := bound[0].or(intValue(4))
 	if by.kind != KindString {
 		if by, err = r.repeat(String(" "), by); err != nil {
 			return Value{}, err

@@ -47,7 +47,7 @@ func makeRange(r *run, a args) (Value, error) {
 		if err := r.allocList(1); err != nil {
 			return Value{}, err
 		}
-		items = append(items, Int(n))
+		items = append(items, intValue(n))
 		if sum := n + step; (sum > n) != (step > 0) {
 			break // the next element is beyond 64 bits
 		}

@@ -116,7 +116,7 @@ func TestTemplateServesManyAtOnce(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			vars := &Map{}
-			vars.Set("n", Int(100))
+			vars.Set("n", intValue(100))
 			if got, err := tmpl.Render(vars, Options{}); err != nil || got.Text != "4950" {
 				t.Errorf("got %q, %v", got.Text, err)
 			}

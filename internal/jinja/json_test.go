@@ -46,7 +46,7 @@ func TestDecodeJSONRefuses(t *testing.T) {
 func TestMapFindsManyKeys(t *testing.T) {
 	m := &Map{}
 	for i := range 1000 {
-		m.Set(strings.Repeat("k", i%37)+string(rune('a'+i%26))+string(rune(0x4e00+i)), Int(int64(i)))
+		m.Set(strings.Repeat("k", i%37)+string(rune('a'+i%26))+string(rune(0x4e00+i)), intValue(int64(i)))
 	}
 	if m.Len() != 1000 {
 		t.Fatalf("%d keys, want 1000", m.Len())
@@ -87,10 +87,10 @@ func TestValueTellsWhatItIs(t *testing.T) {
 	if s, ok := String("a").Text(); s != "a" || !ok {
 		t.Error("Text of a string")
 	}
-	if _, ok := Int(1).Text(); ok {
+	if _, ok := intValue(1).Text(); ok {
 		t.Error("Text of an integer")
 	}
-	if Int(1).Map() != nil || Int(1).Items() != nil {
+	if intValue(1).Map() != nil || intValue(1).Items() != nil {
 		t.Error("an integer has elements")
 	}
 	if n := len(List([]Value{None()}).Items()); n != 1 {

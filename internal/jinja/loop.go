@@ -151,9 +151,9 @@ func (l *loop) length(r *run) (int, error) {
 func (l *loop) attribute(r *run, name string) (Value, error) {
 	switch name {
 	case "index":
-		return Int(int64(l.index) + 1), nil
+		return intValue(int64(l.index) + 1), nil
 	case "index0":
-		return Int(int64(l.index)), nil
+		return intValue(int64(l.index)), nil
 	case "first":
 		return Bool(l.index == 0), nil
 	case "previtem":
@@ -177,7 +177,7 @@ func (l *loop) attribute(r *run, name string) (Value, error) {
 		case "revindex0":
 			n -= l.index + 1
 		}
-		return Int(int64(n)), err
+		return intValue(int64(n)), err
 	}
 	return undefined(fmt.Sprintf("'loop' has no attribute '%s'", name)), nil
 }

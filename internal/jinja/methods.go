@@ -78,7 +78,7 @@ func sequenceCount(r *run, v Value, a args) (Value, error) {
 			n++
 		}
 	}
-	return Int(n), nil
+	return intValue(n), nil
 }
 
 func sequenceIndex(r *run, v Value, a args) (Value, error) {
@@ -89,7 +89,7 @@ func sequenceIndex(r *run, v Value, a args) (Value, error) {
 	for i, item := range v.Items() {
 		same, err := r.equal(item, bound[0])
 		if same || err != nil {
-			return Int(int64(i)), err
+			return intValue(int64(i)), err
 		}
 	}
 	return Value{}, fmt.Errorf("value is not in the %s", v.typeName())

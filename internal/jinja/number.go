@@ -62,7 +62,7 @@ func intArithmetic(op string, m, n int64) (Value, error) {
 	if !ok {
 		return Value{}, errIntRange
 	}
-	return Int(result), nil
+	return intValue(result), nil
 }
 
 func multiply(m, n int64) (int64, bool) {
@@ -86,17 +86,17 @@ func magnitude(n int64) uint64 {
 func floatArithmetic(op string, x, y float64) (Value, error) {
 	switch op {
 	case "+":
-		return Float(x + y), nil
+		return floatValue(x + y), nil
 	case "-":
-		return Float(x - y), nil
+		return floatValue(x - y), nil
 	case "*":
-		return Float(x * y), nil
+		return floatValue(x * y), nil
 	}
 	if y == 0 {
 		return Value{}, errZeroDivision
 	}
 	if op == "/" {
-		return Float(x / y), nil
+		return floatValue(x / y), nil
 	}
 	rest := math.Mod(x, y)
 	quotient := (x - rest) / y
@@ -108,15 +108,15 @@ func floatArithmetic(op string, x, y float64) (Value, error) {
 		quotient--
 	}
 	if op == "%" {
-		return Float(rest), nil
+		return floatValue(rest), nil
 	}
-	return Float(math.Round(quotient)), nil
+	return floatValue(math.Round(quotient)), nil
 }
 
 // negate is Python's -v.
 func negate(v Value) (Value, error) {
 	if v.kind == KindFloat {
-		return Float(-v.float()), nil
+		return floatValue(-v.float()), nil
 	}
 	if v.big() {
 		return Value{}, errIntRange
@@ -128,7 +128,7 @@ func negate(v Value) (Value, error) {
 	if n == math.MinInt64 {
 		return Value{}, errIntRange
 	}
-	return Int(-n), nil
+	return intValue(-n), nil
 }
 
 // parseBytes is how many bytes parseInt and parseFloat together may make of each of a text.
@@ -149,7 +149,7 @@ func parseInt(s string, base int) (Value, bool) {
 		}
 	}
 	n, err := strconv.ParseInt(s[:len(s)-len(strings.TrimLeft(s, "+-"))]+strings.ReplaceAll(digits, "_", ""), base, 64)
-	return Int(n), err == nil
+	return intValue(n), err == nil
 }
 
 // parseFloat is Python's float(s).

@@ -21,9 +21,9 @@ func strangeVars(text func(string) Value) *Map {
 	vars.Set("l", List([]Value{text("κ"), text("α,β"), text("Ω")}))
 	d := &Map{}
 	d.set(mapKey{kind: KindString, str: "χ"}, text("χ"), text("ψ"))
-	d.set(mapKey{kind: KindString, str: "π"}, text("π"), List([]Value{text("ρ"), Int(7777)}))
+	d.set(mapKey{kind: KindString, str: "π"}, text("π"), List([]Value{text("ρ"), intValue(7777)}))
 	vars.Set("d", Dict(d))
-	vars.Set("n", Int(7777))
+	vars.Set("n", intValue(7777))
 	return vars
 }
 

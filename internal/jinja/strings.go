@@ -391,11 +391,11 @@ func stringFind(name string, find func(s, sub string) int, must bool) method {
 		i := find(s, sub)
 		switch {
 		case i >= 0:
-			return Int(int64(before + utf8.RuneCountInString(s[:i]))), nil
+			return intValue(int64(before + utf8.RuneCountInString(s[:i]))), nil
 		case must:
 			return Value{}, errors.New("substring not found")
 		}
-		return Int(-1), nil
+		return intValue(-1), nil
 	}
 }
 
@@ -409,5 +409,5 @@ func stringCount(r *run, v Value, a args) (Value, error) {
 		return Value{}, err
 	}
 	s, _, err := r.span(v, bound[1], bound[2])
-	return Int(int64(strings.Count(s, sub))), err
+	return intValue(int64(strings.Count(s, sub))), err
 }

@@ -53,11 +53,11 @@ func Bool(b bool) Value {
 	return Value{kind: KindBool}
 }
 
-// Int returns an integer.
-func Int(n int64) Value { return Value{kind: KindInt, num: uint64(n)} }
+// intValue returns an integer.
+func intValue(n int64) Value { return Value{kind: KindInt, num: uint64(n)} }
 
-// Float returns a floating-point number.
-func Float(f float64) Value { return Value{kind: KindFloat, num: math.Float64bits(f)} }
+// floatValue returns a floating-point number.
+func floatValue(f float64) Value { return Value{kind: KindFloat, num: math.Float64bits(f)} }
 
 // String returns a string, which should be valid UTF-8. It counts as untrusted; see
 // [Trusted].

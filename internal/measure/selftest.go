@@ -15,7 +15,7 @@ import (
 // measures the cost of rounds and how often later draft tokens are accepted.
 const (
 	TestTokens = 96 // maximum tokens of the text that are used
-	TestDepth  = 3  // maximum draft tokens at once
+	testDepth  = 3  // maximum draft tokens at once
 
 	testLead  = 32 // tokens fed in chunks
 	testChunk = 8  // small: a chunk's logits are kept, and a vocabulary is large
@@ -30,11 +30,11 @@ var testDepths = [...]int{3, 2, 1, 0, 3, 3, 3, 3}
 type SelfTestResult struct {
 	// Drafted and Accepted count draft tokens by position. A token after a rejected one does
 	// not count as drafted.
-	Drafted, Accepted [TestDepth]int
+	Drafted, Accepted [testDepth]int
 
 	StepTime   time.Duration // a pass over one token
 	DraftTime  time.Duration // one draft token
-	Depth      int           // the fastest depth, at most TestDepth
+	Depth      int           // the fastest depth, at most testDepth
 	Speedup    float64       // tokens per second expected at that depth, as a multiple of plain decoding
 	DraftVocab int           // frequent tokens in the fastest draft vocabulary; 0: it was fixed
 
@@ -65,9 +65,9 @@ func (r *SelfTestResult) Broken() bool {
 func SelfTest(m model.Model, pool *state.Pool, d spec.Drafter, text []int32, vocab int, limit time.Duration) (*SelfTestResult, error) {
 	deadline := time.Now().Add(limit)
 	text = text[:min(len(text), TestTokens)]
-	rounds := len(text) - testLead - TestDepth // so that drafts take no more space than the text
+	rounds := len(text) - testLead - testDepth // so that drafts take no more space than the text
 	if rounds < len(testDepths) {
-		return nil, fmt.Errorf("measure: a self-test needs a text of %d tokens, got %d", testLead+TestDepth+len(testDepths), len(text))
+		return nil, fmt.Errorf("measure: a self-test needs a text of %d tokens, got %d", testLead+testDepth+len(testDepths), len(text))
 	}
 	seq, err := Open(m, d, pool, vocab)
 	if err != nil {
@@ -99,8 +99,8 @@ type selfTest struct {
 	result     SelfTestResult
 	controller *spec.Controller
 	record     spec.Record
-	passes     [TestDepth + 2][]float64 // seconds, by rows
-	draftings  [TestDepth + 1][]float64 // seconds, by depth
+	passes     [testDepth + 2][]float64 // seconds, by rows
+	draftings  [testDepth + 1][]float64 // seconds, by depth
 }
 
 // lead feeds the first tokens in chunks and has one token drafted after each.
@@ -171,7 +171,7 @@ func (t *selfTest) finish() *SelfTestResult {
 	r, c := &t.result, t.controller
 	// Without drafts there are no passes with drafts, but always plain ones.
 	costs := rising(t.passes[:], 0.5, 1)
-	for rows := TestDepth + 1; rows > 0; rows-- {
+	for rows := testDepth + 1; rows > 0; rows-- {
 		for range t.passes[rows] {
 			c.ObservePass(rows, duration(costs[rows]))
 		}
@@ -182,9 +182,9 @@ func (t *selfTest) finish() *SelfTestResult {
 			c.ObserveDraft(spec.Computed, []int{depth}, duration(Median(times)))
 		}
 	}
-	r.DraftTime = duration(Median(t.draftings[TestDepth])) / TestDepth
+	r.DraftTime = duration(Median(t.draftings[testDepth])) / testDepth
 	unknown := &spec.Record{} // any sequence
-	for depth := range TestDepth + 1 {
+	for depth := range testDepth + 1 {
 		if s := c.Rate(unknown, depth) / c.Rate(unknown, 0); s > r.Speedup {
 			r.Depth, r.Speedup = depth, s
 		}

@@ -168,7 +168,7 @@ func TestSelfTestKnowsGoodHead(t *testing.T) {
 	if v.Broken() || v.Rate(0) < 0.5 || v.Drafted[0] < 60 {
 		t.Errorf("a good head: accepted %v of %v", v.Accepted, v.Drafted)
 	}
-	for j := 1; j < TestDepth; j++ {
+	for j := 1; j < testDepth; j++ {
 		if v.Drafted[j] > v.Accepted[j-1] || v.Accepted[j] > v.Drafted[j] || v.Accepted[j] == 0 {
 			t.Errorf("draft token %d: accepted %v of %v", j+1, v.Accepted, v.Drafted)
 		}
@@ -176,7 +176,7 @@ func TestSelfTestKnowsGoodHead(t *testing.T) {
 	if v.StepTime <= 0 || v.DraftTime <= 0 { // which of them is longer is for benchmarks to say
 		t.Errorf("a step takes %v, a draft token of one layer %v", v.StepTime, v.DraftTime)
 	}
-	if v.Depth < 0 || v.Depth > TestDepth || v.Speedup < 1 || v.Speedup > 1+TestDepth {
+	if v.Depth < 0 || v.Depth > testDepth || v.Speedup < 1 || v.Speedup > 1+testDepth {
 		t.Errorf("best depth %d, %v times plain", v.Depth, v.Speedup)
 	}
 	record := &spec.Record{}

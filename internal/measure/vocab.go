@@ -63,12 +63,12 @@ func coverage(text []int32, size int) float64 {
 	return float64(n) / float64(len(text))
 }
 
-// bestRate is the tokens per second at the best depth up to TestDepth, if every draft token is
+// bestRate is the tokens per second at the best depth up to testDepth, if every draft token is
 // accepted with probability p after accepted ones, and a pass and a draft token take pass and
 // draft seconds.
 func bestRate(p, pass, draft float64) float64 {
 	best, tokens, all := 0.0, 1.0, 1.0
-	for depth := range TestDepth + 1 {
+	for depth := range testDepth + 1 {
 		best = max(best, Speedup(tokens, pass, float64(depth)*draft))
 		all *= p
 		tokens += all

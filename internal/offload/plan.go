@@ -217,7 +217,7 @@ func (n *Need) candidates(k int, want Want, on Machine) []*Plan {
 func (n *Need) refuse(want Want, on Machine) error {
 	t := n.total()
 	numbers := fmt.Sprintf("%s of weights, %s for sequences of up to %d tokens and %s of activations; %s has %s free and %s %s",
-		GB(t.Weights), GB(t.State), n.Context, GB(n.Work+n.Logits), on.Device.Name, GB(on.Device.Free), on.Host.Name, GB(on.Host.Free))
+		inGB(t.Weights), inGB(t.State), n.Context, inGB(n.Work+n.Logits), on.Device.Name, inGB(on.Device.Free), on.Host.Name, inGB(on.Host.Free))
 	const remedy = "load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"
 	if want.Layers == Auto && !want.CPUExperts {
 		return fmt.Errorf("offload: the model does not fit into memory: it has %s; 5 %% of the memory must stay free: %s", numbers, remedy)
@@ -238,8 +238,8 @@ func (n *Need) refuse(want Want, on Machine) error {
 	return fmt.Errorf("offload: the model does not fit with %s: it has %s: %s", asked, numbers, advice)
 }
 
-// GB is bytes for people.
-func GB(bytes int64) string {
+// inGB is bytes for people.
+func inGB(bytes int64) string {
 	if bytes < 1e9 {
 		return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
 	}
@@ -320,7 +320,7 @@ func span(list []int) string {
 func (p *Plan) String() string {
 	var sides []string
 	for _, u := range p.Uses() {
-		sides = append(sides, fmt.Sprintf("%s on %s, %s", strings.Join(u.Parts, ", "), u.Name, GB(u.Weights)))
+		sides = append(sides, fmt.Sprintf("%s on %s, %s", strings.Join(u.Parts, ", "), u.Name, inGB(u.Weights)))
 	}
 	text := strings.Join(sides, "; ")
 	if p.Token > 0 {

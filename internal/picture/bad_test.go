@@ -79,15 +79,15 @@ func badPictures(t testing.TB) []bad {
 		{"nothing", nil, ErrFormat, "no bytes"},
 		{"text", []byte("a picture of a cat"), ErrFormat, `it begins with "a pictur"`},
 		{"one byte", []byte{0xff}, ErrFormat, `\xff`},
-		{"HEIC", []byte("\x00\x00\x00\x18ftypheic\x00\x00"), ErrUnsupported, "HEIC, want PNG, JPEG, WebP or GIF"},
-		{"AVIF", []byte("\x00\x00\x00\x18ftypavif\x00\x00"), ErrUnsupported, "AVIF"},
-		{"TIFF", tiff(binary.LittleEndian, 1), ErrUnsupported, "TIFF"},
-		{"BMP", []byte("BM1234567890"), ErrUnsupported, "BMP"},
-		{"SVG", []byte("<svg></svg>"), ErrUnsupported, "SVG"},
-		{"file too large", make([]byte, DefaultMaxBytes+1), ErrTooLarge, "67108865 bytes, at most 67108864"},
+		{"HEIC", []byte("\x00\x00\x00\x18ftypheic\x00\x00"), errUnsupported, "HEIC, want PNG, JPEG, WebP or GIF"},
+		{"AVIF", []byte("\x00\x00\x00\x18ftypavif\x00\x00"), errUnsupported, "AVIF"},
+		{"TIFF", tiff(binary.LittleEndian, 1), errUnsupported, "TIFF"},
+		{"BMP", []byte("BM1234567890"), errUnsupported, "BMP"},
+		{"SVG", []byte("<svg></svg>"), errUnsupported, "SVG"},
+		{"file too large", make([]byte, DefaultMaxBytes+1), errTooLarge, "67108865 bytes, at most 67108864"},
 
 		{"PNG of a signature", good[:8], ErrCorrupt, "without a header"},
-		{"PNG of death", pngOf(60000, 60000, 8, 2, make([]byte, 1<<16)), ErrTooLarge, "60000×60000 pixels, at most 134217728"},
+		{"PNG of death", pngOf(60000, 60000, 8, 2, make([]byte, 1<<16)), errTooLarge, "60000×60000 pixels, at most 134217728"},
 		{"PNG of 2^32 pixels a side", pngOf(1<<32-1, 1<<32-1, 8, 2, nil), ErrCorrupt, "4294967295×4294967295"},
 		{"PNG of no pixels", pngOf(0, 10, 8, 2, nil), ErrCorrupt, "0×10 pixels"},
 		{"PNG with a lying header", pngOf(11000, 11000, 8, 6, make([]byte, 1<<12)), ErrCorrupt, "11000×11000 pixels, more than its"},
@@ -95,22 +95,22 @@ func badPictures(t testing.TB) []bad {
 		{"PNG that inflates to more", pngOf(8, 8, 8, 0, make([]byte, 8<<20)), ErrCorrupt, "too much pixel data"},
 		{"truncated PNG", good[:len(good)/2], ErrCorrupt, "not enough pixel data"},
 		{"PNG with a wrong sum", patched(good, "IHDR", 17, 0, 0, 0, 0), ErrCorrupt, "invalid checksum"},
-		{"PNG of 3 bits", pngOf(8, 8, 3, 0, make([]byte, 64)), ErrUnsupported, "bit depth"},
-		{"PNG of an unknown kind", pngOf(8, 8, 8, 5, make([]byte, 64)), ErrUnsupported, "bit depth 8, color type 5"},
+		{"PNG of 3 bits", pngOf(8, 8, 3, 0, make([]byte, 64)), errUnsupported, "bit depth"},
+		{"PNG of an unknown kind", pngOf(8, 8, 8, 5, make([]byte, 64)), errUnsupported, "bit depth 8, color type 5"},
 
 		{"JPEG of a marker", []byte{0xff, 0xd8, 0xff, 0xd9}, ErrCorrupt, "without a frame"},
-		{"JPEG of death", patched(baseline, sof, 5, 0xea, 0x60, 0xea, 0x60), ErrTooLarge, "60000×60000 pixels"},
+		{"JPEG of death", patched(baseline, sof, 5, 0xea, 0x60, 0xea, 0x60), errTooLarge, "60000×60000 pixels"},
 		{"JPEG with a lying header", patched(baseline, sof, 5, 0x27, 0x10, 0x27, 0x10), ErrCorrupt, "10000×10000 pixels, more than its"},
 		{"JPEG without a height", patched(baseline, sof, 5, 0, 0), ErrCorrupt, "51×0 pixels"},
 		{"truncated JPEG", baseline[:len(baseline)/2], ErrCorrupt, "before the image is complete"},
 		{"truncated progressive JPEG", progressive[:bytes.Index(progressive, []byte(sos))+40], ErrCorrupt, "before the image is complete"},
 		{"JPEG truncated in a segment", baseline[:bytes.Index(baseline, []byte(dht))+10], ErrCorrupt, "ends after"},
-		{"JPEG of 12 bits", patched(baseline, sof, 4, 12), ErrUnsupported, "JPEG of 12 bits"},
-		{"JPEG of two components", patched(baseline, sof, 9, 2), ErrUnsupported, "2 components"},
+		{"JPEG of 12 bits", patched(baseline, sof, 4, 12), errUnsupported, "JPEG of 12 bits"},
+		{"JPEG of two components", patched(baseline, sof, 9, 2), errUnsupported, "2 components"},
 		{"JPEG with a sampling of 0", patched(baseline, sof, 11, 0), ErrCorrupt, "sampling 0×0"},
-		{"JPEG with a sampling of 3 to 2", patched(baseline, sof, 11, 0x31, 0, 2, 0x21), ErrUnsupported, "samples 2×1 to 3×1"},
-		{"arithmetic JPEG", patched(baseline, sof, 0, 0xff, 0xc9), ErrUnsupported, "arithmetic-coded JPEG"},
-		{"lossless JPEG", patched(baseline, sof, 0, 0xff, 0xc3), ErrUnsupported, "lossless or hierarchical JPEG"},
+		{"JPEG with a sampling of 3 to 2", patched(baseline, sof, 11, 0x31, 0, 2, 0x21), errUnsupported, "samples 2×1 to 3×1"},
+		{"arithmetic JPEG", patched(baseline, sof, 0, 0xff, 0xc9), errUnsupported, "arithmetic-coded JPEG"},
+		{"lossless JPEG", patched(baseline, sof, 0, 0xff, 0xc3), errUnsupported, "lossless or hierarchical JPEG"},
 		{"JPEG without quantization", without(without(baseline, mDQT), mDQT), ErrCorrupt, "without quantization table 0"},
 		{"JPEG without codes", without(without(without(without(baseline, mDHT), mDHT), mDHT), mDHT), ErrCorrupt, "without the Huffman table"},
 		{"JPEG with too many codes", patched(baseline, dht, 5, 9), ErrCorrupt, "bad Huffman table"},
@@ -118,19 +118,19 @@ func badPictures(t testing.TB) []bad {
 		{"JPEG with two frames", slices.Concat(baseline[:bytes.Index(baseline, []byte(sos))], baseline[bytes.Index(baseline, []byte(sof)):]), ErrCorrupt, "two frames"},
 		{"JPEG with a scan before its frame", without(baseline, mSOF0), ErrCorrupt, "scan before its frame"},
 		{"JPEG without a restart", patched(restart, "\xff\xd1", 0, 0xff, 0xd5), ErrCorrupt, "without its restart marker 1"},
-		{"JPEG of a thousand scans", manyScans(baseline, 1000), ErrTooLarge, "more than 200 scans"},
+		{"JPEG of a thousand scans", manyScans(baseline, 1000), errTooLarge, "more than 200 scans"},
 		{"JPEG with a scan twice", manyScans(progressive, 2), ErrCorrupt, "does not follow"},
 
 		{"WebP of a head", lossy[:12], ErrCorrupt, "without an image"},
 		{"truncated WebP", lossy[:len(lossy)/2], ErrCorrupt, "before its chunk \"VP8 \" does"},
 		{"truncated lossless WebP", lossless[:60], ErrCorrupt, "before its chunk \"VP8L\" does"},
 		{"WebP with a lying canvas", animated(20, 20, lossy), ErrCorrupt, "20×20 pixels with a frame of 48×33 at 4, 2"},
-		{"WebP of death", patched(animated(20, 20, lossy), "VP8X", 12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), ErrTooLarge, "16777216×16777216 pixels"},
-		{"lossless WebP of death", patched(lossless, "VP8L", 9, 0xff, 0xff, 0xff, 0x0f), ErrTooLarge, "16384×16384 pixels"},
+		{"WebP of death", patched(animated(20, 20, lossy), "VP8X", 12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), errTooLarge, "16777216×16777216 pixels"},
+		{"lossless WebP of death", patched(lossless, "VP8L", 9, 0xff, 0xff, 0xff, 0x0f), errTooLarge, "16384×16384 pixels"},
 		{"WebP without its mark", patched(lossy, "VP8 ", 11, 0, 0, 0), ErrCorrupt, "vp8: invalid format"},
 
 		{"GIF of a head", moving[:13], ErrCorrupt, "before the image is complete"},
-		{"GIF of death", patched(moving, "GIF89a", 6, 0x60, 0xea, 0x60, 0xea), ErrTooLarge, "60000×60000 pixels"},
+		{"GIF of death", patched(moving, "GIF89a", 6, 0x60, 0xea, 0x60, 0xea), errTooLarge, "60000×60000 pixels"},
 		{"truncated GIF", moving[:60], ErrCorrupt, "before the image is complete"},
 		{"GIF with a frame outside", patched(moving, "GIF89a", 6, 3, 0, 3, 0), ErrCorrupt, "3×3 pixels with a frame at (0,0)-(6,4)"},
 		{"GIF with a lying frame", lyingGIF(t), ErrCorrupt, "10000×10000 pixels, more than its"},
@@ -183,7 +183,7 @@ func TestLimitsAreTheCallers(t *testing.T) {
 		exact := Options{MaxBytes: len(data), MaxPixels: m.Width * m.Height}
 		decode(t, data, exact)
 		for name, o := range map[string]Options{"bytes": {MaxBytes: exact.MaxBytes - 1}, "pixels": {MaxPixels: exact.MaxPixels - 1}} {
-			if _, err := Decode(data, o); !errors.Is(err, ErrTooLarge) || !known(err) {
+			if _, err := Decode(data, o); !errors.Is(err, errTooLarge) || !known(err) {
 				t.Errorf("%s with one of its %s too many: %v", kind, name, err)
 			}
 		}
@@ -199,7 +199,7 @@ func TestLimitsAreTheCallers(t *testing.T) {
 	data := encodeGIF(t, animation())
 	for pixels, want := range map[int]string{59: "more than 59 pixels in its frames", 100: "5 frames of 6×4 pixels, at most 100", 120: ""} {
 		_, err := DecodeFrames(data, Options{MaxPixels: pixels}, all)
-		if want == "" && err != nil || want != "" && (!errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), want)) {
+		if want == "" && err != nil || want != "" && (!errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%d pixels: %v, want %q", pixels, err, want)
 		}
 	}
@@ -209,10 +209,10 @@ func TestLimitsAreTheCallers(t *testing.T) {
 	r.bytes(1)
 	r.blocks()
 	long := slices.Concat(data[:len(data)-1], bytes.Repeat(frame[:r.pos], maxFramesInFile), []byte{';'})
-	if _, err := DecodeFrames(long, Options{}, all); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "more than 16384 frames") {
+	if _, err := DecodeFrames(long, Options{}, all); !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), "more than 16384 frames") {
 		t.Errorf("%d frames too many: %v", 5, err)
 	}
-	if _, err := DecodeFrames(file(t, "images", "grey_96x64.png"), Options{}, all); !errors.Is(err, ErrUnsupported) || !known(err) {
+	if _, err := DecodeFrames(file(t, "images", "grey_96x64.png"), Options{}, all); !errors.Is(err, errUnsupported) || !known(err) {
 		t.Errorf("frames of a PNG file: %v", err)
 	}
 }
@@ -231,7 +231,7 @@ func TestShapesAreRefused(t *testing.T) {
 		"-1 frames per second":  func() error { _, err := c.Sample(10, -1); return err },
 		"NaN frames per second": func() error { _, err := c.Timestamps([]int{1}, nan()); return err },
 	} {
-		if err := got(); err == nil || !errors.Is(err, ErrShape) || !strings.Contains(err.Error(), name) {
+		if err := got(); err == nil || !errors.Is(err, errShape) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want it to say %q", err, name)
 		}
 	}
@@ -286,7 +286,7 @@ func TestVisitsOfBlocksAreBounded(t *testing.T) {
 		t.Fatalf("%d visits: %v", d.visits, err)
 	}
 	d = &jpegDecoder{data: data, pos: 2, adobe: -1, visits: maxVisits - d.visits + 1}
-	if _, err := d.decode(); !errors.Is(err, ErrTooLarge) {
+	if _, err := d.decode(); !errors.Is(err, errTooLarge) {
 		t.Errorf("%d visits: %v", d.visits, err)
 	}
 }

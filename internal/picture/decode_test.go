@@ -429,7 +429,7 @@ func TestErrorsAreOfThisPackage(t *testing.T) {
 
 // known reports whether an error is one of those that an image is refused for, and no panic.
 func known(err error) bool {
-	return slices.ContainsFunc([]error{ErrFormat, ErrUnsupported, ErrCorrupt, ErrTooLarge, ErrShape}, func(kind error) bool { return errors.Is(err, kind) }) &&
+	return slices.ContainsFunc([]error{ErrFormat, errUnsupported, ErrCorrupt, errTooLarge, errShape}, func(kind error) bool { return errors.Is(err, kind) }) &&
 		!strings.Contains(err.Error(), "panic")
 }
 

@@ -32,7 +32,7 @@ func (c Config) Size(width, height int) (w, h int, err error) {
 // VideoSize is likewise the size of each frame. The limits apply to all frames together.
 func (c Config) VideoSize(frames, width, height int) (w, h int, err error) {
 	if frames < c.Temporal {
-		return 0, 0, fmt.Errorf("%w: video of %d frames, at least %d are needed", ErrShape, frames, c.Temporal)
+		return 0, 0, fmt.Errorf("%w: video of %d frames, at least %d are needed", errShape, frames, c.Temporal)
 	}
 	if width < 1 || height < 1 {
 		return 0, 0, checkAspect(width, height)
@@ -52,7 +52,7 @@ func (c Config) VideoSize(frames, width, height int) (w, h int, err error) {
 
 func checkAspect(width, height int) error {
 	if width < 1 || height < 1 || float64(max(width, height))/float64(min(width, height)) > maxAspect {
-		return fmt.Errorf("%w: %d×%d pixels, no side may be more than %d times the other", ErrShape, width, height, maxAspect)
+		return fmt.Errorf("%w: %d×%d pixels, no side may be more than %d times the other", errShape, width, height, maxAspect)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (c Config) Sample(frames int, rate float64) ([]int, error) {
 		return nil, err
 	}
 	if frames < 1 {
-		return nil, fmt.Errorf("%w: video of %d frames", ErrShape, frames)
+		return nil, fmt.Errorf("%w: video of %d frames", errShape, frames)
 	}
 	n := min(max(int(min(float64(frames)/rate*c.Rate, float64(c.MaxFrames))), c.MinFrames), c.MaxFrames, frames)
 	indices := make([]int, n)
@@ -119,7 +119,7 @@ func checkRate(rate float64) (float64, error) {
 		return unknownRate, nil
 	}
 	if !(rate > 0) || math.IsInf(rate, 1) {
-		return 0, fmt.Errorf("%w: video of %v frames per second", ErrShape, rate)
+		return 0, fmt.Errorf("%w: video of %v frames per second", errShape, rate)
 	}
 	return rate, nil
 }

@@ -50,7 +50,7 @@ func DecodeFrames(data []byte, o Options, choose func(frames int, rate float64) 
 	var frames []*Image
 	err := guard(data, o, func() error {
 		if name := format(data); name != "GIF" {
-			return fmt.Errorf("%w: %s as a video, want a GIF animation", ErrUnsupported, name)
+			return fmt.Errorf("%w: %s as a video, want a GIF animation", errUnsupported, name)
 		}
 		f, err := parseGIF(data, o, 0)
 		if err != nil {
@@ -155,10 +155,10 @@ func (f *gifFile) add(r *gifReader, frame gifFrame, o Options) error {
 		return err
 	}
 	if f.pixels += w * h; f.pixels > o.maxPixels() {
-		return fmt.Errorf("%w: GIF with more than %d pixels in its frames", ErrTooLarge, o.maxPixels())
+		return fmt.Errorf("%w: GIF with more than %d pixels in its frames", errTooLarge, o.maxPixels())
 	}
 	if f.frames = append(f.frames, frame); len(f.frames) > maxFramesInFile {
-		return fmt.Errorf("%w: GIF with more than %d frames", ErrTooLarge, maxFramesInFile)
+		return fmt.Errorf("%w: GIF with more than %d frames", errTooLarge, maxFramesInFile)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func (d *jpegDecoder) process(marker byte, s []byte) error {
 			if marker > mJPG {
 				kind = "arithmetic-coded"
 			}
-			return fmt.Errorf("%w: %s JPEG, want baseline or progressive", ErrUnsupported, kind)
+			return fmt.Errorf("%w: %s JPEG, want baseline or progressive", errUnsupported, kind)
 		}
 	}
 	return nil
@@ -202,7 +202,7 @@ func (d *jpegDecoder) frame(s []byte) error {
 		return fmt.Errorf("%w: JPEG with a short frame header", ErrCorrupt)
 	}
 	if s[0] != 8 {
-		return fmt.Errorf("%w: JPEG of %d bits, want 8", ErrUnsupported, s[0])
+		return fmt.Errorf("%w: JPEG of %d bits, want 8", errUnsupported, s[0])
 	}
 	d.height, d.width = int(binary.BigEndian.Uint16(s[1:])), int(binary.BigEndian.Uint16(s[3:]))
 	if err := checkSize(d.width, d.height, 1, d.options); err != nil {
@@ -213,7 +213,7 @@ func (d *jpegDecoder) frame(s []byte) error {
 	}
 	n := int(s[5])
 	if n != 1 && n != 3 && n != 4 {
-		return fmt.Errorf("%w: JPEG of %d components, want 1, 3 or 4", ErrUnsupported, n)
+		return fmt.Errorf("%w: JPEG of %d components, want 1, 3 or 4", errUnsupported, n)
 	}
 	components := make([]*jpegComponent, n)
 	for i := range components {
@@ -235,7 +235,7 @@ func (d *jpegDecoder) frame(s []byte) error {
 	d.mcusX, d.mcusY = ceilDiv(d.width, 8*d.hMax), ceilDiv(d.height, 8*d.vMax)
 	for _, c := range components {
 		if d.hMax%c.h != 0 || d.vMax%c.v != 0 {
-			return fmt.Errorf("%w: JPEG with samples %d×%d to %d×%d", ErrUnsupported, c.h, c.v, d.hMax, d.vMax)
+			return fmt.Errorf("%w: JPEG with samples %d×%d to %d×%d", errUnsupported, c.h, c.v, d.hMax, d.vMax)
 		}
 		c.width, c.height = ceilDiv(d.width*c.h, d.hMax), ceilDiv(d.height*c.v, d.vMax)
 		c.blocksX, c.blocksY = d.mcusX*c.h, d.mcusY*c.v

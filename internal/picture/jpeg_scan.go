@@ -151,7 +151,7 @@ func (d *jpegDecoder) scan(header []byte) error {
 		return fmt.Errorf("%w: JPEG with a scan before its frame", ErrCorrupt)
 	}
 	if d.scans++; d.scans > maxScans {
-		return fmt.Errorf("%w: JPEG with more than %d scans", ErrTooLarge, maxScans)
+		return fmt.Errorf("%w: JPEG with more than %d scans", errTooLarge, maxScans)
 	}
 	s, err := d.newScan(header)
 	if err != nil {
@@ -164,7 +164,7 @@ func (d *jpegDecoder) scan(header []byte) error {
 		perRow, rows = ceilDiv(c.width, 8), ceilDiv(c.height, 8)
 	}
 	if d.visits += perRow * rows * s.perMCU; d.visits > maxVisits {
-		return fmt.Errorf("%w: JPEG with more than %d blocks in its scans", ErrTooLarge, maxVisits)
+		return fmt.Errorf("%w: JPEG with more than %d blocks in its scans", errTooLarge, maxVisits)
 	}
 	expected := byte(mRST0)
 	for mcu := range perRow * rows {

@@ -39,13 +39,13 @@ func (c Config) PrepareVideo(frames []*Image, threads int) (*Patches, error) {
 		return nil, err
 	}
 	if len(frames) == 0 {
-		return nil, fmt.Errorf("%w: video without frames", ErrShape)
+		return nil, fmt.Errorf("%w: video without frames", errShape)
 	}
 	first := frames[0]
 	for i, m := range frames {
 		if m.Width != first.Width || m.Height != first.Height {
 			return nil, fmt.Errorf("%w: video with a first frame of %d×%d pixels and frame %d of %d×%d",
-				ErrShape, first.Width, first.Height, i+1, m.Width, m.Height)
+				errShape, first.Width, first.Height, i+1, m.Width, m.Height)
 		}
 	}
 	w, h, err := c.VideoSize(len(frames), first.Width, first.Height)

@@ -17,10 +17,10 @@ import (
 // All five are the sender's fault.
 var (
 	ErrFormat      = errors.New("not a PNG, JPEG, WebP or GIF image")
-	ErrUnsupported = errors.New("unsupported image")
+	errUnsupported = errors.New("unsupported image")
 	ErrCorrupt     = errors.New("broken image")
-	ErrTooLarge    = errors.New("image too large")
-	ErrShape       = errors.New("image of an unusable shape")
+	errTooLarge    = errors.New("image too large")
+	errShape       = errors.New("image of an unusable shape")
 )
 
 // Image is a decoded image.
@@ -102,7 +102,7 @@ func Decode(data []byte, o Options) (*Image, error) {
 // image: some decoders are from other modules.
 func guard(data []byte, o Options, decode func() error) (err error) {
 	if len(data) > o.maxBytes() {
-		return fmt.Errorf("%w: the file has %d bytes, at most %d are allowed", ErrTooLarge, len(data), o.maxBytes())
+		return fmt.Errorf("%w: the file has %d bytes, at most %d are allowed", errTooLarge, len(data), o.maxBytes())
 	}
 	if err := CheckFormat(data); err != nil {
 		return err
@@ -123,7 +123,7 @@ func CheckFormat(head []byte) error {
 	case name == "PNG", name == "JPEG", name == "WebP", name == "GIF":
 		return nil
 	case name != "":
-		return fmt.Errorf("%w: %s, want PNG, JPEG, WebP or GIF", ErrUnsupported, name)
+		return fmt.Errorf("%w: %s, want PNG, JPEG, WebP or GIF", errUnsupported, name)
 	case len(head) == 0:
 		return fmt.Errorf("%w: no bytes", ErrFormat)
 	}
@@ -182,7 +182,7 @@ func checkSize(width, height, frames int, o Options) error {
 	if frames > 1 {
 		what = fmt.Sprintf("%d frames of %s", frames, what)
 	}
-	return fmt.Errorf("%w: it declares %s, at most %d are allowed", ErrTooLarge, what, o.maxPixels())
+	return fmt.Errorf("%w: it declares %s, at most %d are allowed", errTooLarge, what, o.maxPixels())
 }
 
 // checkPromise refuses a header that declares more than the file can hold: width times height

@@ -35,7 +35,7 @@ func decodePNG(data []byte, o Options) (m *Image, exif []byte, err error) {
 	if err != nil {
 		var unsupported png.UnsupportedError
 		if errors.As(err, &unsupported) {
-			return nil, nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
+			return nil, nil, fmt.Errorf("%w: %w", errUnsupported, err)
 		}
 		return nil, nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}

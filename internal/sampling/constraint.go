@@ -26,7 +26,7 @@ func (s *Sampler) Forced(ahead []int32) (id int32, ok bool) {
 	s.inside = true
 	id, ok = single(s.constraint.Allowed(ahead))
 	s.inside = false
-	return id, ok && int(id) < s.vocab(MaxVocab)
+	return id, ok && int(id) < s.vocab(maxVocab)
 }
 
 // Allows reports whether the constraint leaves id once the tokens ahead have followed the text.

@@ -17,7 +17,7 @@ import (
 // fewer. Pass only the logits of real ids, without a matrix's padding. Accuracy
 // is about 1e-7 absolute. The caller owns best.
 func LogProbs(logits []float32, id int32, top int) (chosen float32, best []sample.LogProb) {
-	logits = logits[:min(len(logits), MaxVocab)]
+	logits = logits[:min(len(logits), maxVocab)]
 	blocks := topk.Maxima(nil, logits)
 	highest := topk.Max(blocks)
 	switch {

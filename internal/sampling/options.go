@@ -9,9 +9,9 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// MaxVocab is the longest row of logits a Sampler looks at. It keeps the sum of
+// maxVocab is the longest row of logits a Sampler looks at. It keeps the sum of
 // a row's weights, each at most 2^42, inside 63 bits.
-const MaxVocab = 1 << 21
+const maxVocab = 1 << 21
 
 // A Range is the numbers that an option may have, both ends included.
 type Range struct{ Low, High float64 }
@@ -59,7 +59,7 @@ func validate(o *sample.Options) error {
 		{"RepetitionWindow", float64(o.RepetitionWindow), Range{0, MaxCount}},
 		{"PresencePenalty", o.PresencePenalty, Penalty},
 		{"FrequencyPenalty", o.FrequencyPenalty, Penalty},
-		{"Vocab", float64(o.Vocab), Range{0, MaxVocab}},
+		{"Vocab", float64(o.Vocab), Range{0, maxVocab}},
 	}
 	for _, r := range ranges {
 		if !r.Holds(r.value) {
@@ -86,7 +86,7 @@ func validate(o *sample.Options) error {
 }
 
 func validateID(o *sample.Options, name string, id int32) error {
-	end := int32(MaxVocab)
+	end := int32(maxVocab)
 	if o.Vocab > 0 {
 		end = int32(o.Vocab)
 	}

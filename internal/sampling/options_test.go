@@ -17,7 +17,7 @@ func TestNewValidates(t *testing.T) {
 	}{
 		{"zero", sample.Options{}, nil},
 		{"usual", sample.Options{Temperature: 0.7, TopK: 20, TopP: 0.8, MinP: 0.05, RepetitionPenalty: 1.05, Vocab: 248320}, nil},
-		{"limits", sample.Options{Temperature: 100, TopK: math.MaxInt32, TopP: 1, MinP: 1, XTCProbability: 1, XTCThreshold: 0.5, Vocab: MaxVocab}, nil},
+		{"limits", sample.Options{Temperature: 100, TopK: math.MaxInt32, TopP: 1, MinP: 1, XTCProbability: 1, XTCThreshold: 0.5, Vocab: maxVocab}, nil},
 		{"tiny", sample.Options{Temperature: 5e-324, TopP: 5e-324, MinP: 5e-324, XTCProbability: 5e-324, XTCThreshold: 5e-324, RepetitionPenalty: 0.01}, nil},
 		{"bias", sample.Options{LogitBias: map[int32]float32{0: -100, 9: 100}, Vocab: 10}, nil},
 		{"temperature below", sample.Options{Temperature: -0.1}, []string{"Temperature", "-0.1", "0 to 100"}},
@@ -40,7 +40,7 @@ func TestNewValidates(t *testing.T) {
 		{"bias NaN", sample.Options{LogitBias: map[int32]float32{4: float32(nan)}}, []string{"LogitBias", "id 4", "finite"}},
 		{"bias infinite", sample.Options{LogitBias: map[int32]float32{4: float32(-inf)}}, []string{"LogitBias", "id 4"}},
 		{"bias id", sample.Options{LogitBias: map[int32]float32{10: 1}, Vocab: 10}, []string{"LogitBias", "id 10", "0 to 9"}},
-		{"vocab", sample.Options{Vocab: MaxVocab + 1}, []string{"Vocab", "2097153", "0 to 2097152"}},
+		{"vocab", sample.Options{Vocab: maxVocab + 1}, []string{"Vocab", "2097153", "0 to 2097152"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

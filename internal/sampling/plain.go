@@ -18,7 +18,7 @@ import (
 // the last level.
 type Plain struct {
 	Temperature float64 // 0: the most likely id
-	Noise       uint64  // of the position (see RandomVersion: stream)
+	Noise       uint64  // of the position (see randomVersion: stream)
 	Vocab       int     // ids from there on do not count; 0: all do
 	TopK        int     // as in sample.Options
 	TopP        float64 // as in sample.Options

@@ -2,7 +2,7 @@ package sampling
 
 import "github.com/foretoken/foretoken/internal/exactmath"
 
-// RandomVersion names the layout of the randomness below. A change that gives
+// randomVersion names the layout of the randomness below. A change that gives
 // other numbers for the same seed raises it. Version 1:
 //
 //	γ      = 0x9e3779b97f4a7c15
@@ -16,7 +16,7 @@ import "github.com/foretoken/foretoken/internal/exactmath"
 //
 // Nothing is carried from one draw to the next, so neither the order of calls nor
 // their number can change a draw. A coin is the unit of id 0.
-const RandomVersion = 1
+const randomVersion = 1
 
 // A use keeps draws made for different ends at the same position independent.
 type use uint64
@@ -33,7 +33,7 @@ const golden = 0x9e3779b97f4a7c15
 // stream is where the SplitMix64 sequence of one use at one position starts.
 func stream(seed uint64, u use, pos int) uint64 {
 	x := mix(seed + golden)
-	x = mix((x ^ (RandomVersion<<8 + uint64(u))) + golden)
+	x = mix((x ^ (randomVersion<<8 + uint64(u))) + golden)
 	return mix((x ^ uint64(pos)) + golden)
 }
 

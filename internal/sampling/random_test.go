@@ -61,9 +61,9 @@ func TestNoiseIsSplitMix64(t *testing.T) {
 }
 
 // TestRandomVersionOneIsFrozen pins the layout: if it fails, either undo the
-// change or raise RandomVersion and write new vectors.
+// change or raise randomVersion and write new vectors.
 func TestRandomVersionOneIsFrozen(t *testing.T) {
-	if RandomVersion != 1 {
+	if randomVersion != 1 {
 		t.Fatal("the vectors below are those of version 1")
 	}
 	for _, c := range []struct {

@@ -13,7 +13,7 @@
 // of its probability after temperature) counts as impossible.
 //
 // A draw is the Gumbel-max over the distribution with noise that is a function of
-// seed, position and id alone (see RandomVersion): the token does not depend on the number
+// seed, position and id alone (see randomVersion): the token does not depend on the number
 // and order of draws, and two distributions drawn
 // from at one position, a draft's and its target's, tend to agree.
 package sampling
@@ -112,7 +112,7 @@ func (s *Sampler) Dist(logits []float32, ahead []int32) Dist {
 
 // vocab is how many of n logits count.
 func (s *Sampler) vocab(n int) int {
-	n = min(n, MaxVocab)
+	n = min(n, maxVocab)
 	if s.options.Vocab > 0 {
 		n = min(n, s.options.Vocab)
 	}

@@ -152,7 +152,7 @@ func unauthorized(w *recorder, r *http.Request) error {
 // limit the answer's, and to the end, without which the server does not see that a client
 // has gone.
 func (s *Server) readBody(w *recorder, r *http.Request) error {
-	limit := cmp.Or(s.o.MaxBody, DefaultMaxBody)
+	limit := cmp.Or(s.o.MaxBody, defaultMaxBody)
 	if err := checkLength(r, limit); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 
 // The defaults of Options.
 const (
-	DefaultMaxBody       = 64 << 20 // 48 MB of images in base64
+	defaultMaxBody       = 64 << 20 // 48 MB of images in base64
 	DefaultHeaderTimeout = 10 * time.Second
 	DefaultBodyTimeout   = time.Minute
 	DefaultIdleTimeout   = 2 * time.Minute
@@ -65,7 +65,7 @@ type Options struct {
 	Origins    []string    // origins of other web pages that may send requests, such as https://example.com; *: all
 	TLS        *tls.Config // nil: plain HTTP
 
-	MaxBody        int64         // bytes of a request; 0: DefaultMaxBody
+	MaxBody        int64         // bytes of a request; 0: 64 MB
 	HeaderTimeout  time.Duration // for the header of a request; 0: DefaultHeaderTimeout
 	BodyTimeout    time.Duration // for its body; 0: DefaultBodyTimeout
 	IdleTimeout    time.Duration // between requests of a connection; 0: DefaultIdleTimeout

@@ -242,7 +242,7 @@ func (x *law) rows(t *testing.T) {
 	for at := 0; at < n; {
 		end := min(at+1+rng.IntN(30), n)
 		span := model.Span{State: s, Tokens: x.text[at:end], Want: end - at}
-		Disguise(rng, &span, rows.RowRange(at, end))
+		disguise(rng, &span, rows.RowRange(at, end))
 		if rng.IntN(2) > 0 {
 			span.Positions = Consecutive(at, end-at)
 		}
@@ -250,7 +250,7 @@ func (x *law) rows(t *testing.T) {
 		Same(t, fmt.Sprintf("rows from %d on", at), logits, x.want[at:end])
 		if last := min(end, n-1); last > at {
 			span := model.Span{Tokens: x.text[at+1 : last+1], Hidden: x.Upload(t, x.hidden[at*width:last*width]), Positions: span.Positions}
-			Disguise(rng, &span, rows.RowRange(at+1, last+1))
+			disguise(rng, &span, rows.RowRange(at+1, last+1))
 			if span.Positions != nil {
 				span.Positions = span.Positions[:last-at]
 			}
@@ -271,8 +271,8 @@ func Embedded(t *testing.T, r *Rig, ids []int32) backend.Tensor {
 	return x
 }
 
-// Disguise makes some of a span's tokens rows.
-func Disguise(rng *rand.Rand, s *model.Span, rows backend.Tensor) {
+// disguise makes some of a span's tokens rows.
+func disguise(rng *rand.Rand, s *model.Span, rows backend.Tensor) {
 	s.Tokens = slices.Clone(s.Tokens)
 	for at := rng.IntN(3); at < len(s.Tokens); at += 1 + rng.IntN(3) {
 		end := min(at+1+rng.IntN(6), len(s.Tokens))

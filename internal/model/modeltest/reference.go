@@ -71,7 +71,7 @@ func (g *comparison) compare(t *testing.T, i int, stored func(*golden.Worst, *Ri
 	}
 	head, out := g.FeedHead(t, g.Pairs(t), hidden[:(len(c.Tokens)-1)*width], c.Tokens[1:])
 	for row, x := range head {
-		margin := Margin(x)
+		margin := margin(x)
 		if c.Draft1Margin != nil {
 			margin = float64(c.Draft1Margin[row])
 		}
@@ -136,8 +136,8 @@ func (g *comparison) chains(t *testing.T, c *golden.Case, i int, hidden []float3
 	}
 }
 
-// Margin is the distance between the two highest numbers.
-func Margin(x []float32) float64 {
+// margin is the distance between the two highest numbers.
+func margin(x []float32) float64 {
 	first, second := math.Inf(-1), math.Inf(-1)
 	for _, v := range x {
 		switch v := float64(v); {

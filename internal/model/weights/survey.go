@@ -173,7 +173,7 @@ func (f *Files) Survey(s *Survey, t Tables) {
 		before := s.Loaded
 		s.walk(f, t.Tower)
 		s.Tower.Loaded = s.Loaded - before
-		s.Tower.Parameters = s.named(VisionPart).Parameters
+		s.Tower.Parameters = s.named(visionPart).Parameters
 	}
 	s.Missing = append(s.Missing, f.missing...)
 	if len(s.Errors) == 0 { // after an error some tensors were not requested
@@ -210,8 +210,8 @@ func (s *Survey) Fail(err error) {
 	}
 }
 
-// VisionPart is the part of a vision tower.
-const VisionPart = "vision"
+// visionPart is the part of a vision tower.
+const visionPart = "vision"
 
 // parts are the kinds of weights by parts of their names: the first that fits counts.
 var parts = []struct {
@@ -219,7 +219,7 @@ var parts = []struct {
 	marks []string
 }{
 	{"mtp head", []string{headPrefix}},  // it has layers too
-	{VisionPart, []string{towerPrefix}}, // likewise
+	{visionPart, []string{towerPrefix}}, // likewise
 	{"embedding", []string{"embed_tokens"}},
 	{"output", []string{"lm_head"}},
 	{"norms", []string{"layernorm"}},
@@ -407,7 +407,7 @@ func (s *Survey) sum(f *Files) {
 	}
 	s.vision(f)
 	s.count()
-	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", VisionPart, "other"}
+	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", visionPart, "other"}
 	slices.SortFunc(s.Parts, func(a, b Part) int { return slices.Index(order, a.Name) - slices.Index(order, b.Name) })
 }
 
@@ -422,7 +422,7 @@ func (s *Survey) vision(f *Files) {
 		if needed && !IsTower(short) || strings.HasSuffix(short, "inv_freq") {
 			continue
 		}
-		p := s.named(VisionPart)
+		p := s.named(visionPart)
 		t, _ := f.source.Look(name)
 		p.Tensors++
 		p.Bytes += size(t)
@@ -439,7 +439,7 @@ func (s *Survey) vision(f *Files) {
 // count adds up the parameters of the model without its head.
 func (s *Survey) count() {
 	for _, p := range s.Parts {
-		if p.Name == "mtp head" || p.Name == VisionPart {
+		if p.Name == "mtp head" || p.Name == visionPart {
 			continue
 		}
 		s.Parameters += p.Parameters
