@@ -2,9 +2,9 @@ package foretoken
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/drafter"
 	"github.com/foretoken/foretoken/internal/models"
@@ -13,24 +13,40 @@ import (
 	"github.com/foretoken/foretoken/internal/spec/mtp"
 )
 
-// openDrafter loads the drafter at path for the model. With sum it is hashed, for the identity of stored prefixes.
-func (m *Model) openDrafter(ctx context.Context, path string, o model.Options, sum bool) (err error) {
+// findDrafter opens the files of the model's drafter, and sets its path in the options. It is nil if there is none.
+func (m *Model) findDrafter(o *Speculation, path string) (*checkpoint.Checkpoint, error) {
+	if o.Drafter == "" && o.Depth != DepthOff && o.Head != HeadRequired {
+		var err error
+		if o.Drafter, err = models.FindDrafter(path, m.name, nil); err != nil {
+			m.log.Warn(err.Error())
+		}
+	}
+	if o.Drafter == DrafterOff || o.Depth == DepthOff {
+		o.Drafter = ""
+	}
+	if o.Drafter == "" {
+		return nil, nil
+	}
+	c, err := models.Open(o.Drafter, "")
+	if err != nil {
+		return nil, fmt.Errorf("drafter %s: %w", o.Drafter, err)
+	}
+	return c, nil
+}
+
+// openDrafter loads a drafter for the model. With sum it is hashed, for the identity of stored prefixes.
+func (m *Model) openDrafter(ctx context.Context, c *checkpoint.Checkpoint, o model.Options, sum bool) (err error) {
 	target, ok := m.model.(model.Lender)
 	if !ok {
 		return fmt.Errorf("model %s: models of its family cannot be used with a drafter", m.name)
 	}
-	c, err := models.Open(path, "")
-	if err != nil {
-		return fmt.Errorf("drafter %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
 	if m.drafter, err = drafter.Open(c, target, m.backend, o); err != nil {
-		return fmt.Errorf("drafter %s: %w", path, err)
+		return fmt.Errorf("drafter %s: %w", c.Name(), err)
 	}
 	if sum {
 		s, err := c.Sum(ctx, "")
 		if err != nil {
-			return fmt.Errorf("drafter %s: %w", path, err)
+			return fmt.Errorf("drafter %s: %w", c.Name(), err)
 		}
 		m.drafterSum = s.ID
 	}

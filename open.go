@@ -33,9 +33,6 @@ func Open(ctx context.Context, path string, o Options) (*Model, error) {
 		return nil, err
 	}
 	m, err := open(ctx, c, o)
-	if err == nil {
-		m.source = newSource(path, o, c)
-	}
 	if err = errors.Join(err, c.Close()); err != nil { // all of it has been read by then
 		if m != nil {
 			err = errors.Join(err, m.Close())
@@ -71,7 +68,15 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 	if o.Threads == 0 {
 		o.Threads = processors
 	}
-	if err = m.openDevice(c, o); err != nil {
+	files, err := m.findDrafter(&o.Speculation, c.Name())
+	if err != nil {
+		return nil, err
+	}
+	if files != nil {
+		defer func() { err = errors.Join(err, files.Close()) }()
+	}
+	m.source = newSource(c.Name(), o, c)
+	if err = m.openDevice(c, o, files); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -92,8 +97,8 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 	if m.model, err = model.Open(c, m.backend, w); err != nil {
 		return m, err
 	}
-	if path := o.Speculation.Drafter; path != "" && o.Speculation.Depth != DepthOff {
-		if err := m.openDrafter(ctx, path, w, sum != nil); err != nil {
+	if files != nil {
+		if err := m.openDrafter(ctx, files, w, sum != nil); err != nil {
 			return m, err
 		}
 	}
@@ -177,9 +182,9 @@ func (m *Model) memory(want int64, batch int) int64 {
 
 // openDevice opens a device, and the CPU beside it if the model is
 // too large for one.
-func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options) error {
+func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options, drafter *checkpoint.Checkpoint) error {
 	b, plan, err := offload.For(c, o.Device, backend.Options{Threads: o.Threads, ISA: o.ISA, Log: m.log},
-		offload.Want{Layers: o.Offload.Layers, CPUExperts: o.Offload.CPUExperts}, o.loading())
+		offload.Want{Layers: o.Offload.Layers, CPUExperts: o.Offload.CPUExperts}, o.loading(drafter))
 	switch {
 	case errors.Is(err, offload.ErrAlone):
 		return fmt.Errorf("%w: %w", ErrNoDevice, err)
@@ -311,11 +316,11 @@ func (m *Model) spell(text string, more bool) []int32 {
 }
 
 // loading is the options for a memory plan.
-func (o *Options) loading() offload.Options {
+func (o *Options) loading(drafter *checkpoint.Checkpoint) offload.Options {
 	w := model.Options{Compute: backend.Compute(o.Compute), KVBits: o.KVBits}
 	return offload.Options{
 		Quantize: o.Quantize, KVBits: 8 * w.KVType().Size(), Context: o.Context, KVMemory: o.KVMemory,
-		NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(),
+		NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(), Drafter: drafter,
 	}
 }
 
@@ -331,7 +336,15 @@ func Size(path string, o Options) int64 {
 	if err != nil {
 		return 0
 	}
-	return offload.NewNeed(s, o.loading(), nil).Weights()
+	m := &Model{name: models.Name(path), log: slog.New(slog.DiscardHandler)}
+	drafter, err := m.findDrafter(&o.Speculation, path)
+	if err != nil {
+		return 0
+	}
+	if drafter != nil {
+		defer drafter.Close() //nolint:errcheck // it was only read
+	}
+	return offload.NewNeed(s, o.loading(drafter), nil).Weights()
 }
 
 // Close ends all answers and frees everything. An error says that the files of the checkpoint or the device

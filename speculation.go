@@ -15,7 +15,8 @@ type Speculation struct {
 	Depth Depth   // tokens to draft per round; DepthOff: none but those that a grammar forces, and a head is not loaded
 	Head  HeadUse // of the checkpoint's multi-token-prediction head
 	// Drafter is a drafter that drafts in place of the head, which is then not loaded: a folder or a GGUF file with a DFlash, DFlash2,
-	// DSpark or EAGLE-3 drafter made for the model. "": none.
+	// DSpark or EAGLE-3 drafter made for the model. "": the one beside the model, if there is one and the head is not required;
+	// DrafterOff: none.
 	Drafter    string
 	NoLookup   bool // do not draft from repetitions in the text
 	Rule       Rule // which drafts are accepted
@@ -82,6 +83,9 @@ func (d Depth) or(otherwise spec.Depth) (spec.Depth, error) {
 	}
 	return spec.Depth(d), nil
 }
+
+// DrafterOff is the Speculation.Drafter that uses no drafter in files of its own.
+const DrafterOff = "off"
 
 // usesHead reports whether a head is loaded, if the checkpoint has one.
 func (o Speculation) usesHead() bool {

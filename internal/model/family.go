@@ -118,6 +118,11 @@ type Target struct {
 	Layers int
 }
 
+// TargetOf is a surveyed model as the target of drafters.
+func TargetOf(s *weights.Survey) Target {
+	return Target{Width: s.Hidden, Vocab: s.Vocab, Layers: len(s.Layout.Layers)}
+}
+
 // OfPart is Of, also for a folder with nothing but a head, whose model_type is that of the model
 // with weights.HeadType after it, and for a drafter.
 func OfPart(config []byte) (*Family, error) { return find(config, true) }

@@ -12,8 +12,12 @@
 package offload
 
 import (
+	"maps"
+
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -51,6 +55,8 @@ type Options struct {
 	KVMemory int64 // bytes of sequences, if more than one of the longest needs; 0 or less: that one
 	NoVision bool
 	NoHead   bool
+	// Drafter is the drafter of the model, in files of its own; nil: none.
+	Drafter *checkpoint.Checkpoint
 }
 
 // DefaultContext is the maximum context if Options set none and the model allows more.
@@ -67,6 +73,14 @@ const (
 
 // NewNeed is the need of a surveyed model. size is the device memory of a matrix; nil: as on the host.
 func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Need {
+	if o.Drafter != nil {
+		if d, err := model.Fit(o.Drafter, model.TargetOf(s)); err == nil { // loading it reports an error
+			with := *s
+			with.Sizes = maps.Clone(s.Sizes)
+			with.AddDrafter(d, o.NoHead)
+			s, o.NoHead = &with, false
+		}
+	}
 	n := &Need{
 		Layers: len(s.Layout.Layers), Tied: s.Tied, Parts: map[backend.Part]Share{}, Context: o.Context,
 		Logits: 4 * logitRows * int64(s.Vocab),

@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	_ "github.com/foretoken/foretoken/internal/model/drafter"
 	_ "github.com/foretoken/foretoken/internal/model/glm"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/model/weights"
@@ -161,6 +162,29 @@ func TestMoreMemoryIsNeverSlower(t *testing.T) {
 func TestNeedAddsUp(t *testing.T) {
 	for _, name := range []string{"moe", "deepseek_v3"} {
 		t.Run(name, func(t *testing.T) { needAddsUp(t, name) })
+	}
+}
+
+// A drafter adds its weights and its state, beside the head or in its place.
+func TestNeedOfDrafters(t *testing.T) {
+	s, err := model.Survey(golden.Open(t, golden.Dir(t, "dense")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, noHead := range []bool{false, true} {
+		o := Options{Context: 1000, NoHead: noHead}
+		without := NewNeed(s, o, nil).total()
+		for _, f := range golden.Drafters(t, "") {
+			o.Drafter = golden.Open(t, f.Dir)
+			d, err := model.Fit(o.Drafter, model.TargetOf(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			with := NewNeed(s, o, nil)
+			if all := with.total(); all.Weights != without.Weights+d.Loaded || all.State != without.State+d.Layout.Bytes(1000) || d.Layout.Bytes(1000) == 0 {
+				t.Errorf("%s: %+v, without it %+v, of its own %d", f.Name, all, without, d.Loaded)
+			}
+		}
 	}
 }
 

@@ -106,6 +106,34 @@ func (s *Survey) add(w *Weight, bytes int64) {
 	s.Sizes[p] = x
 }
 
+// AddDrafter adds a drafter to the survey of a model, in place of the head or beside it.
+func (s *Survey) AddDrafter(d *Survey, noHead bool) {
+	p := backend.Part{Kind: backend.HeadPart}
+	if noHead {
+		s.Loaded -= s.Sizes[p].Bytes
+		delete(s.Sizes, p)
+		s.HeadLayout = state.Layout{}
+	}
+	s.Drafter, s.Loaded = d.Drafter, s.Loaded+d.Loaded
+	x, y := s.Sizes[p], d.Sizes[p]
+	s.Sizes[p] = Size{
+		Parameters: x.Parameters + y.Parameters, Bytes: x.Bytes + y.Bytes, Pass: x.Pass + y.Pass, Outputs: x.Outputs + y.Outputs,
+		Matrices: slices.Concat(x.Matrices, y.Matrices),
+	}
+	s.HeadLayout.Head, s.HeadLayout.MaxDrafts = true, max(s.HeadLayout.MaxDrafts, d.Layout.MaxDrafts)
+	s.HeadLayout.Layers = slices.Concat(s.HeadLayout.Layers, d.Layout.Layers)
+	part := Part{Name: "drafter", Encodings: []string{}}
+	for _, q := range d.Parts {
+		part.Tensors, part.Parameters, part.Bytes = part.Tensors+q.Tensors, part.Parameters+q.Parameters, part.Bytes+q.Bytes
+		for _, e := range q.Encodings {
+			if !slices.Contains(part.Encodings, e) {
+				part.Encodings = append(part.Encodings, e)
+			}
+		}
+	}
+	s.Parts = append(s.Parts, part)
+}
+
 // HeadSurvey is about the multi-token-prediction head.
 type HeadSurvey struct {
 	Promised int      `json:"promised"` // layers by config.json

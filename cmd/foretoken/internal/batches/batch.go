@@ -75,7 +75,7 @@ Ctrl-C.`,
 	own := flags.NewGroup("Batch")
 	own.Flags().StringVar(&f.endpoint, "endpoint", "", "required `PATH` of all lines: "+strings.Join(batch.Endpoints, ", ")+" (default: that of the first line)")
 	own.Flags().Var(&f.lines, "batch-lines", "maximum number of concurrent lines (default 16)")
-	flags.AddGroups(cmd, g, own, f.model.Draft.Group())
+	flags.AddGroups(cmd, g, own, f.model.Draft.Group(""))
 	load.Complete(cmd)
 	flags.Must(cmd.RegisterFlagCompletionFunc("endpoint", cobra.FixedCompletions(batch.Endpoints, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
@@ -133,6 +133,9 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
 	o := f.model.Options()
+	if err := f.model.Draft.Settle(&o.Speculation, f.model.Model, path, f.model.Draft.File()); err != nil {
+		return err
+	}
 	o.KVMemory, o.MaxBatch, o.PrefixCache = -1, f.lines.Or(0), foretoken.PrefixCache{}
 	load.AddSlot(o.Threads)
 	name, level := load.ServedName(f.model.Model, path), slog.LevelWarn

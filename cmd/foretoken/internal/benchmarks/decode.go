@@ -108,7 +108,7 @@ func (f *decodeBench) drafts() flags.Group {
 	d, fs := f.model.Draft, g.Flags()
 	fs.SortFlags = false
 	fs.Var(&d.Drafter, "draft", "drafter: the multi-token-prediction head, the one of --drafter (block), n-grams of the text, or n-grams beside one of the others (default auto)")
-	fs.StringVar(&d.File, "drafter", "", load.DrafterUsage)
+	d.AddDrafter(g, "")
 	fs.Var(&d.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
 	fs.BoolVar(&d.NoSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
@@ -126,6 +126,7 @@ func (f *decodeBench) complete(cmd *cobra.Command) {
 	flags.Must(cmd.RegisterFlagCompletionFunc("model", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return load.CompleteName(typed)
 	}))
+	load.CompleteDrafter(cmd)
 	f.out.complete(cmd)
 }
 
@@ -143,7 +144,7 @@ func (f *decodeBench) run(cmd *cobra.Command) (err error) {
 	if err := f.model.Draft.Validate(); err != nil {
 		return err
 	}
-	if !f.model.Draft.Drafter.Given && f.model.Draft.File == "" {
+	if !f.model.Draft.Drafter.Given && f.model.Draft.File() == "" {
 		f.model.Draft.MTP.Value = "on" // without a head there is nothing to compare
 	}
 	recorder := &bench.Recorder{}

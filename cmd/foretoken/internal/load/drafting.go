@@ -1,6 +1,7 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -17,7 +19,7 @@ import (
 type draftFlags struct {
 	MTP        flags.Setting[string] // auto if not given
 	Drafter    flags.Setting[string] // auto if not given
-	File       string                // of a drafter that drafts in place of the head
+	Files      flags.Texts           // names of drafters in files of their own, or off
 	depth      flags.Setting[spec.Depth]
 	accept     flags.Setting[string]
 	Vocab      flags.Setting[int]
@@ -30,8 +32,21 @@ const (
 	vocabAll  = -1
 )
 
-// DrafterUsage describes the flag --drafter.
-const DrafterUsage = "`PATH` of a DFlash, DFlash2, DSpark or EAGLE-3 drafter made for the model, a folder or a GGUF file: it drafts in place of the head"
+// AddDrafter adds the flag that names a drafter. more is added to its description.
+func (f *draftFlags) AddDrafter(g flags.Group, more string) {
+	g.Flags().Var(&f.Files, "drafter", "DFlash, DFlash2, DSpark or EAGLE-3 drafter made for the model: a `DIR`, a GGUF file or a pulled drafter (ORG/NAME), or off"+more+" (default: the drafter beside the model)")
+}
+
+// File is the value of the flag for one model, the last if there are several, "" if it is not given.
+func (f *draftFlags) File() string {
+	if len(f.Files) == 0 {
+		return ""
+	}
+	return f.Files[len(f.Files)-1]
+}
+
+// given reports whether a drafter is named.
+func (f *draftFlags) given() bool { return f.File() != "" && f.File() != foretoken.DrafterOff }
 
 func newDraftFlags() *draftFlags {
 	return &draftFlags{
@@ -43,7 +58,8 @@ func newDraftFlags() *draftFlags {
 	}
 }
 
-func (f *draftFlags) Group() flags.Group {
+// Group is the group of the flags. more is added to the description of --drafter.
+func (f *draftFlags) Group(more string) flags.Group {
 	g := flags.NewGroup("Speculative decoding (changes speed, not text, except with --mtp-accept ratio)")
 	fs := g.Flags()
 	fs.SortFlags = false
@@ -51,7 +67,7 @@ func (f *draftFlags) Group() flags.Group {
 	fs.Var(&f.depth, "mtp-depth", "draft tokens per round, not counting tokens forced by a grammar (default auto: fastest)")
 	fs.Var(&f.accept, "mtp-accept", "acceptance rule: exact gives the text of plain decoding, ratio its distribution (default exact)")
 	fs.Var(&f.Drafter, "draft", "drafter: the multi-token-prediction head, the one of --drafter (block), n-grams of the text, or n-grams beside one of the others (default auto)")
-	fs.StringVar(&f.File, "drafter", "", DrafterUsage)
+	f.AddDrafter(g, more)
 	fs.Var(&f.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
 	fs.BoolVar(&f.NoSelfTest, "no-self-test", false, "do not measure the head on load")
 	return g
@@ -65,18 +81,26 @@ func completeDrafting(cmd *cobra.Command) {
 	} {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
+	CompleteDrafter(cmd)
+}
+
+// CompleteDrafter adds shell completion of --drafter.
+func CompleteDrafter(cmd *cobra.Command) {
+	flags.Must(cmd.RegisterFlagCompletionFunc("drafter", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return append(CachedNames(typed), foretoken.DrafterOff), cobra.ShellCompDirectiveDefault
+	}))
 }
 
 // Validate refuses flags that contradict each other.
 func (f *draftFlags) Validate() error {
 	switch {
-	case f.Drafter.Value == "block" && f.File == "":
-		return flags.Usagef("--draft block needs --drafter, the file of a drafter")
-	case f.File != "" && (f.Drafter.Value == "mtp" || f.Drafter.Value == "ngram"):
+	case f.Drafter.Value == "block" && f.File() == foretoken.DrafterOff:
+		return flags.Usagef("--draft block and --drafter off cannot be combined")
+	case f.given() && (f.Drafter.Value == "mtp" || f.Drafter.Value == "ngram"):
 		return flags.Usagef("--drafter and --draft %s cannot be combined: use --draft block for the drafter alone, or auto for n-grams beside it", f.Drafter.Value)
-	case f.File != "" && f.MTP.Value == "on":
+	case (f.given() || f.Drafter.Value == "block") && f.MTP.Value == "on":
 		return flags.Usagef("--drafter and --mtp=on cannot be combined: the drafter drafts in place of the head")
-	case f.File != "":
+	case f.given():
 	case f.MTP.Value == "off" && (f.Drafter.Value == "mtp" || f.Drafter.Value == "auto"):
 		return flags.Usagef("--mtp=off and --draft %s cannot be combined: --draft %[1]s needs the head; use --draft ngram", f.Drafter.Value)
 	case f.MTP.Value == "on" && f.Drafter.Value == "ngram":
@@ -87,7 +111,7 @@ func (f *draftFlags) Validate() error {
 
 // possible reports whether the flags allow draft tokens.
 func (f *draftFlags) possible() bool {
-	return f.depth.Value != spec.DepthOff && (f.MTP.Value != "off" || f.Drafter.Given || f.File != "")
+	return f.depth.Value != spec.DepthOff && (f.MTP.Value != "off" || f.Drafter.Given || f.given())
 }
 
 // options are those of the flags.
@@ -103,8 +127,57 @@ func (f *draftFlags) options() foretoken.Speculation {
 	case f.MTP.Value == "off", f.Drafter.Value == "ngram":
 		o.Head = foretoken.HeadOff
 	}
-	o.Drafter, o.NoLookup = f.File, f.Drafter.Value == "mtp" || f.Drafter.Value == "block"
+	o.NoLookup = f.Drafter.Value == "mtp" || f.Drafter.Value == "block"
 	return o
+}
+
+// Settle sets the drafter in the options of a model, which is at path and was called typed on the command line. file is the value of
+// --drafter for it: a name, off, or "" to look for a drafter beside the model and in the cache.
+func (f *draftFlags) Settle(o *foretoken.Speculation, typed, path, file string) (err error) {
+	switch {
+	case o.Depth == foretoken.DepthOff, file == foretoken.DrafterOff, f.Drafter.Value == "mtp", f.Drafter.Value == "ngram", f.MTP.Value == "on":
+		o.Drafter = foretoken.DrafterOff
+		return nil
+	case file != "":
+		o.Drafter, err = resolve("drafter", file)
+		return err
+	}
+	name, others := cachedDrafters(typed, path)
+	found, err := models.FindDrafter(path, name, others)
+	switch {
+	case found == "" && f.Drafter.Value == "block":
+		return errors.Join(flags.Usagef("--draft block needs a drafter, but there is none beside %s: name one with --drafter", typed), err)
+	case found != "" && others[found] != "": // the model's Open finds the others, and logs why some are not used
+		o.Drafter = found
+	}
+	return nil
+}
+
+// cachedDrafters are the drafters in the cache that are named after a model of the cache, by their paths, and the name of the model.
+func cachedDrafters(typed, path string) (name string, others map[string]string) {
+	if path == typed {
+		return models.Name(path), nil
+	}
+	name = ServedName(typed, path)
+	name = name[strings.LastIndex(name, "/")+1:]
+	cache, err := HubCache()
+	if err != nil {
+		return name, nil
+	}
+	repos, _ := cache.Repos() // without repositories nothing is found
+	others = map[string]string{}
+	for _, r := range repos {
+		called := string(r[strings.LastIndex(string(r), "/")+1:])
+		if _, _, ok := models.DrafterMatch(called, name); !ok {
+			continue
+		}
+		if s, err := cache.Find(string(r)); err == nil {
+			if at, err := s.Path(); err == nil {
+				others[at] = called
+			}
+		}
+	}
+	return name, others
 }
 
 // describeSelfTest is the line about a self-test. Its rates are those of speculation stats: how

@@ -123,11 +123,20 @@ func Resolve(name string) (string, error) {
 	if name == Embedded {
 		return name, nil
 	}
+	return resolve("model", name)
+}
+
+// resolve is Resolve for a model or a drafter, which what says.
+func resolve(what, name string) (string, error) {
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
 		return name, nil // opening it reports other errors
 	}
 	if _, _, err := hub.ParseName(name); err != nil {
-		return "", fmt.Errorf("model %s: no such folder; want a folder with config.json, tokenizer.json and *.safetensors files", name)
+		files := "config.json, tokenizer.json and *.safetensors files"
+		if what == "drafter" {
+			files = "config.json and *.safetensors files, a GGUF file or ORG/NAME"
+		}
+		return "", fmt.Errorf("%s %s: no such folder; want a folder with %s", what, name, files)
 	}
 	cache, err := HubCache()
 	if err != nil {
@@ -143,7 +152,7 @@ func Resolve(name string) (string, error) {
 		if !strings.Contains(name, "/") {
 			remedy = "foretoken pull ORG/" + name + " fetches it from the Hugging Face hub"
 		}
-		return "", fmt.Errorf("model %s: no such folder, and no such model in the cache: %s, foretoken list shows the cached models (%w)", name, remedy, err)
+		return "", fmt.Errorf("%s %s: no such folder, and no such %s in the cache: %s, foretoken list shows the cached models (%w)", what, name, what, remedy, err)
 	}
 	return path, err
 }

@@ -44,6 +44,9 @@ func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Op
 	if err != nil {
 		return nil, err
 	}
+	if err := f.Draft.Settle(&o.Speculation, f.Model, path, f.Draft.File()); err != nil {
+		return nil, err
+	}
 	bar := console.NewProgress(c, f.Model)
 	o.Log, o.Progress = slog.New(log), bar.Report
 	AddSlot(o.Threads)

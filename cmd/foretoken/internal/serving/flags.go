@@ -29,6 +29,9 @@ const (
 	defaultDrain = 30 * time.Second
 )
 
+// drafterOfSeveral is added to the description of --drafter.
+const drafterOfSeveral = "; MODEL=DRAFTER for one of several models; may be repeated"
+
 // serveFlags are those of the command serve.
 type serveFlags struct {
 	model                   *load.Flags
@@ -76,7 +79,7 @@ func newServeFlags() *serveFlags {
 }
 
 func (f *serveFlags) groups() []flags.Group {
-	return []flags.Group{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.gatewayGroup(), f.model.Draft.Group()}
+	return []flags.Group{f.modelGroup(), f.memoryGroup(), f.batchGroup(), f.networkGroup(), f.gatewayGroup(), f.model.Draft.Group(drafterOfSeveral)}
 }
 
 func (f *serveFlags) modelGroup() flags.Group {
@@ -225,6 +228,8 @@ func (f *serveFlags) validate() error {
 		return flags.Usagef("--kv-events-replay and --kv-events-name need --kv-events")
 	case f.model.Vision.Off && len(f.imageHosts) > 0:
 		return flags.Usagef("--allow-image-urls and --no-vision cannot be combined")
+	case len(f.models) > 1 && f.drafter("") != "" && f.drafter("") != foretoken.DrafterOff:
+		return flags.Usagef("--drafter %s is for one model, but %d models are given: write MODEL=DRAFTER, with MODEL as in --model", f.drafter(""), len(f.models))
 	case f.model.Vision.Projector != "" && len(f.models) > 1:
 		return flags.Usagef("--mmproj is the vision tower of one model, but %d models are given: put the file beside its model, with a name that begins with mmproj", len(f.models))
 	}

@@ -160,6 +160,21 @@ func notify(log *slog.Logger, state string) {
 	}
 }
 
+// drafter is the value of --drafter for a model: the one that names it, else one that names none.
+func (f *serveFlags) drafter(typed string) string {
+	general := ""
+	for _, text := range f.model.Draft.Files {
+		of, name, ok := strings.Cut(text, "=")
+		switch {
+		case ok && of == typed:
+			return name
+		case !ok || !slices.Contains(f.models, of):
+			general = text
+		}
+	}
+	return general
+}
+
 // served finds the models of --model, with their names.
 func (f *serveFlags) served() (list []server.Model, aliases map[string]string, err error) {
 	typed := []string(f.models)
@@ -179,7 +194,11 @@ func (f *serveFlags) served() (list []server.Model, aliases map[string]string, e
 			return nil, nil, flags.Usagef("--model %s: another model has the name %s", t, name)
 		}
 		called[t], called[name] = name, name
-		list = append(list, server.Model{Name: name, Path: path, Options: o, Preload: f.preload})
+		own := o
+		if err := f.model.Draft.Settle(&own.Speculation, t, path, f.drafter(t)); err != nil {
+			return nil, nil, err
+		}
+		list = append(list, server.Model{Name: name, Path: path, Options: own, Preload: f.preload})
 		if _, short, ok := strings.Cut(name, "/"); ok && aliases[short] == "" {
 			aliases[short] = name
 		}

@@ -44,7 +44,7 @@ it returns them immediately. It opens no port unless --metrics-addr is set.`,
 	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for a cache of files and weight digests (default: a temporary folder)")
 	fs.Var(&f.logFormat, "log-format", "format of the log on standard error (default text)")
 	fs.Var(&f.logLevel, "log-level", "minimum level of the log (default info)")
-	flags.AddGroups(cmd, f.modelGroup(), f.memoryGroup(), own, f.model.Draft.Group())
+	flags.AddGroups(cmd, f.modelGroup(), f.memoryGroup(), own, f.model.Draft.Group(drafterOfSeveral))
 	load.Complete(cmd)
 	load.CompleteVision(cmd)
 	f.queueing.Complete(cmd)

@@ -74,7 +74,7 @@ Exit status: 0 success, 1 error, 2 invalid command line, 130 interrupted by Ctrl
 	output.Flags().Var(&g.logprobs, "logprobs", "with --json: report the log-probabilities of each token and of the N most likely tokens at its position")
 	model := g.model.Group()
 	g.model.Vision.Add(model)
-	flags.AddGroups(cmd, input, model, g.model.Draft.Group(), g.sampling.group(), g.limits.group(), output)
+	flags.AddGroups(cmd, input, model, g.model.Draft.Group(""), g.sampling.group(), g.limits.group(), output)
 	load.Complete(cmd)
 	load.CompleteVision(cmd)
 	completeMedia(cmd)

@@ -63,7 +63,7 @@ terminal and between <think> tags otherwise. Ctrl-C stops an answer.`,
 	t.settable = []flags.Group{t.sampling.group(), t.limits.group()}
 	model := t.model.Group()
 	t.model.Vision.Add(model)
-	flags.AddGroups(cmd, conversation, model, t.model.Draft.Group(), t.settable[0], t.settable[1])
+	flags.AddGroups(cmd, conversation, model, t.model.Draft.Group(""), t.settable[0], t.settable[1])
 	load.Complete(cmd)
 	load.CompleteVision(cmd)
 	completeMedia(cmd)
