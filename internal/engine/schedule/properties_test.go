@@ -162,7 +162,7 @@ func TestChunkIsTheLargestThatFits(t *testing.T) {
 					limit = 1.5 * plain
 				}
 				left := limit - plain - tower.Seconds()
-				if n < minChunk || n%minChunk != 0 || n > minChunk && float64(n)*m.PromptRow() > left+1e-8 || float64(n+minChunk)*m.PromptRow() < left-1e-8 {
+				if n < minChunk || n > minChunk && float64(n)*m.PromptRow() > left+1e-8 || float64(n+1)*m.PromptRow() < left-1e-8 {
 					t.Errorf("rounds of %v, %v for the tower, %d rows: %d tokens of %.3g s, %.3g s are left", round, tower, rows, n, m.PromptRow(), left)
 				}
 			}

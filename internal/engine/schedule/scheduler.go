@@ -70,7 +70,7 @@ func (x *Scheduler[S]) Chunk(rows int, tower time.Duration) int {
 	if !x.Cost.Known() || row == 0 {
 		return minChunk
 	}
-	return max(minChunk, int((x.spare(rows)-tower).Seconds()/row)/minChunk*minChunk)
+	return max(minChunk, int((x.spare(rows)-tower).Seconds()/row))
 }
 
 // Tower has the vision tower run before a round and returns how long it took. run runs it for about a time, and for a step of
