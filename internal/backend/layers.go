@@ -112,6 +112,9 @@ type Attention struct {
 	// The layer alone decides, not the call or the sequence: passes are recorded for a network, and the
 	// layers of one drafter differ. The result of a row depends on N of its sequence.
 	Block bool
+	// Rows is the expected number of rows of a sequence in a call with queries, 0 if any may come. Devices choose code by it,
+	// with the same bits.
+	Rows int
 }
 
 // Sees is the range of positions [from, to) that row i of a sequence sees: one range, so devices

@@ -24,7 +24,7 @@ func (k *blockCase) String() string {
 func (c *checker) blockCases() []blockCase {
 	usual, few := [][2]int{{60, 8}, {0, 5}, {130, 16}}, [][2]int{{62, 4}, {127, 1}}
 	list := some(c, []blockCase{
-		{attendCase{8, 2, 64, dtype.F16}, 0, usual},
+		{attendCase{8, 2, 128, dtype.F16}, 0, usual},
 		{attendCase{6, 2, 24, dtype.F32}, 70, usual},
 		{attendCase{4, 2, 16, dtype.F32}, 3, usual},
 		{attendCase{8, 2, 64, dtype.I8}, 64, usual},
@@ -53,7 +53,7 @@ func (c *checker) blockCases() []blockCase {
 // blocks is the layer of a case.
 func (k *blockCase) blocks(r *rig) *backend.Attention {
 	a := k.layer(r)
-	a.Block, a.Window = true, k.window
+	a.Block, a.Rows, a.Window = true, 8, k.window
 	return a
 }
 
@@ -137,7 +137,7 @@ func (k *blockCase) causal(r *rig, a *backend.Attention, t *projections, pos, ro
 			from, to = max(0, pos+i-k.window+1), min(to, pos+i+k.window)
 		}
 		one := *a
-		one.Block, one.Window = false, to-from
+		one.Block, one.Rows, one.Window = false, 0, to-from
 		q, last, dst := t.of(r, pos+i, pos+i+1), t.of(r, to-1, to), r.random(1, k.heads*k.dim)
 		r.b.Attend(dst, &one, k.place(attendLayer), q[0], last[1], last[2], []backend.Seq{{N: 1, Pos: to - 1, Pages: s.pages}})
 		all = append(all, r.read(dst)...)

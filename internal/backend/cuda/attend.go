@@ -22,6 +22,7 @@ const (
 	// device's memory; if that is not enough, which depends on the context and so is found by
 	// the kernels, they take their pages one after another.
 	splitRows                 = 32
+	blockRows                 = 128 // splitRows of blocks
 	splitPart                 = 128 // the sums take one in splitPart bytes of the memory
 	splitLeast, splitMost int = 64 << 20, 512 << 20
 
@@ -48,7 +49,7 @@ type attendLayer struct {
 	rows, queries                    int
 	heads, kvHeads, key, tail, value int
 	kind, window                     int
-	latent, split                    bool
+	latent, split, blocks            bool
 	width, prepared                  int // numbers of a query, heads that attend_prepare has
 	layerParam
 }
@@ -80,7 +81,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	}
 	if q.Rows > 0 {
 		l.prepared += a.Heads
-		if l.split = l.rows <= splitRows && !l.odd(); l.split {
+		if l.split = (l.rows <= splitRows || l.blocks) && !l.odd(); l.split {
 			bytes := b.splitBytes()
 			b.attention.split = true
 			columns := (l.value + 15) &^ 15
@@ -135,6 +136,7 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 		dst: dst, rows: k.Rows, queries: q.Rows, heads: a.Heads, kvHeads: a.KVHeads, key: a.HeadDim, value: a.Values(),
 		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], window: min(a.Window, backend.MaxWindow), latent: a.Latent > 0,
 	}
+	l.blocks = a.Rows > 1 && l.rows <= blockRows && l.kind == 1 && l.key <= 128 && l.value <= 128
 	part := [2]int{backend.KeyBytes(at.Type, 1, l.key), backend.ValueBytes(at.Type, 1, l.value)}
 	if l.latent {
 		l.key, l.tail = a.Latent, a.HeadDim-a.Latent
@@ -211,19 +213,25 @@ func (b *Backend) attendPiecewise(l *attendLayer, kernel string, queries int, g 
 func (l *attendLayer) kinds() string { return [2]string{"floats", "halves"}[l.kind] }
 
 // attendFew computes pages of float32 or half precision for few rows, all that comes before included.
-func (b *Backend) attendFew(l *attendLayer) {
-	const queries, threads = 8, 256
-	kernel := "attendfew.attend_few_" + l.kinds()
-	const state = 4 * queries * (backend.PageTokens + 7) // struct Queries
+func (b *Backend) attendFew(l *attendLayer) { b.attendAll(l, "attendfew.attend_few_"+l.kinds(), 8, 8) }
+
+// attendBlock is attendFew for the rows of blocks.
+func (b *Backend) attendBlock(l *attendLayer) {
+	b.attendAll(l, "attendblock.attend_block_halves", 32, 16)
+}
+
+// attendAll launches a kernel whose blocks of warps compute some queries, all that comes before included.
+func (b *Backend) attendAll(l *attendLayer, kernel string, queries, warps int) {
+	state := 4 * queries * (backend.PageTokens + 7) // struct Queries
 	size := 4
 	if l.kind == 1 {
 		size = 2
 	}
-	shared := state + 8*queries*max(l.key, l.value) + backend.PageTokens*size*(l.key+16+l.value+16)
+	shared := state + 4*(queries+warps)*max(l.key, l.value) + backend.PageTokens*size*(l.key+16+l.value+16)
 	if b.tooWide(l, shared) {
 		return
 	}
-	b.launch(kernel, grid{x: b.occupancy(kernel, threads, shared), threads: threads, shared: shared}, l.call, raw(l.layerParam))
+	b.launch(kernel, grid{x: b.occupancy(kernel, 32*warps, shared), threads: 32 * warps, shared: shared}, l.call, raw(l.layerParam))
 	b.join(l)
 }
 

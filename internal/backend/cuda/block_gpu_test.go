@@ -92,7 +92,7 @@ func BenchmarkDraftBlock(b *testing.B) {
 
 // block measures a pass over a block.
 func (d *blockBench) block(b *testing.B, s backend.Seq, rows int, convolved bool) {
-	s.N = rows
+	s.N, d.a.Rows = rows, rows
 	p := backend.Pass{Of: new(int), Batch: []backend.Seq{s}}
 	dev, one := d.b, d.random(1, 1, 1)
 	x, h, mixed, o := d.random(rows, d.width, 1), d.random(rows, d.width, 1), d.random(rows, d.width, 1), d.random(rows, d.width, 1)

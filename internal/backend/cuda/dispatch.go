@@ -115,12 +115,17 @@ var (
 			return !l.latent && l.key <= 256 && l.value <= 256 && l.key%32 == 0 && l.value%8 == 0 && (l.window == 0 || l.window >= backend.PageTokens)
 		},
 	}
+	blocks = condition[*attendLayer]{
+		fmt.Sprintf("%s of blocks, a 16-bit cache, heads of up to 128 numbers", between(1, blockRows, "row")),
+		func(_ *Backend, l *attendLayer) bool { return l.blocks },
+	}
 	splits = condition[*attendLayer]{between(1, splitRows, "row"), func(_ *Backend, l *attendLayer) bool { return l.rows <= splitRows }}
 )
 
 // attendRules say which kernels compute attention.
 var attendRules = []rule[*attendLayer]{
 	{kernels: "attend_prepare", when: []condition[*attendLayer]{appends}, run: (*Backend).attendPrepare},
+	{kernels: "attend_block_halves, attend_join", when: []condition[*attendLayer]{blocks, usual}, run: (*Backend).attendBlock},
 	{kernels: "attend_few_TYPE, attend_join", when: []condition[*attendLayer]{numbers, splits, usual}, run: (*Backend).attendFew},
 	{kernels: "attend_prepare, coded_any", when: []condition[*attendLayer]{codes, odd}, run: (*Backend).attendAny},
 	{kernels: "attend_prepare, coded, attend_join", when: []condition[*attendLayer]{codes}, run: (*Backend).attendCodes},

@@ -69,7 +69,7 @@ func newBlock(c *config, b backend.Backend, layout state.Layout) *Block {
 	d.Backend = b
 	for i, at := range layout.Places() {
 		d.layers[i] = newLayer(c, i)
-		d.layers[i].at, d.layers[i].attn.Block = at, !c.layers[i].causal
+		d.layers[i].at, d.layers[i].attn.Block, d.layers[i].attn.Rows = at, !c.layers[i].causal, c.block
 	}
 	if c.kind == DFlash2 {
 		d.Parts = append(d.Parts, network.Part{To: &d.delta, Width: 2 * c.kernel * c.width / c.group},
