@@ -12,6 +12,8 @@ type Block interface {
 	Layout() state.Layout
 	// Drafts is the maximum number of draft tokens.
 	Drafts() int
+	// Size is the number of draft tokens to compute if n are wanted, n or more: blocks have few sizes, so that a device sees few shapes.
+	Size(n int) int
 	// Append adds the rows of each span's Hidden to the context. Only State, Hidden and Positions of the spans count.
 	Append(batch []Span) error
 	// Forward drafts behind the context, which it leaves as it is. The one token of a span is the last of the text, and Want is how
@@ -19,8 +21,8 @@ type Block interface {
 	// then those of the second draft of each span that wants two, and so on. only is that of Head.Forward. Output has no
 	// Hidden.
 	Forward(batch []Span, only []int32) (Output, error)
-	// Follow completes the logits of draft j, counted from 0, given the token before it of each span that has one. Drafts are
-	// drawn in order: it is called before the logits of each are read.
+	// Follow completes the logits of draft j, counted from 0, of the first spans, given the token before it of each of them. Drafts
+	// are drawn in order: it is called before the logits of each are read.
 	Follow(j int, before []int32) error
 	// Draw draws all drafts of the last Forward on the device, in place of Follow and a Selector's methods: draws[j] are those of draft
 	// j, for each span that wants it, and drawn[j] the results. Results after an ID of -1 in a span are undefined. ok

@@ -137,11 +137,23 @@ func (d *Block) trusted() int {
 func (d *Block) Layout() state.Layout { return d.layout }
 
 // Drafts implements model.Block: a block has a row for each, and one for the last token of the text if that row is not read.
-func (d *Block) Drafts() int {
+func (d *Block) Drafts() int { return d.cfg.block - d.unread() }
+
+// unread is the number of rows of a block that no draft is read from.
+func (d *Block) unread() int {
 	if d.cfg.anchor {
-		return d.cfg.block
+		return 0
 	}
-	return d.cfg.block - 1
+	return 1
+}
+
+// Size implements model.Block: blocks have 4, 8, 16 or 32 rows, or as many as in training.
+func (d *Block) Size(n int) int {
+	rows := 4
+	for rows < n+d.unread() {
+		rows *= 2
+	}
+	return min(rows, d.cfg.block) - d.unread()
 }
 
 // Append implements model.Block. Of positions the first of the three counts.
@@ -213,10 +225,7 @@ func (d *Block) Forward(batch []model.Span, only []int32) (model.Output, error) 
 // blocks lays out the blocks of a batch: the last token of each text, then masks.
 func (d *Block) blocks(batch []model.Span) error {
 	d.ids, d.spans = d.ids[:0], d.spans[:0]
-	unread := 1
-	if d.cfg.anchor {
-		unread = 0
-	}
+	unread := d.unread()
 	for i := range batch {
 		s := &batch[i]
 		if len(s.Tokens) != 1 || s.Want < 1 || s.Want > d.Drafts() || i > 0 && s.Want > batch[i-1].Want {
@@ -297,7 +306,8 @@ func (d *Block) convolve(dst, x backend.Tensor, v *conv, side int) {
 
 // Follow implements model.Block: it adds what the Markov head says, and computes confidences.
 func (d *Block) Follow(j int, before []int32) error {
-	from, to := d.steps[j], d.steps[j+1]
+	from := d.steps[j]
+	to := from + len(before)
 	if d.cfg.markov > 0 {
 		d.Backend.Embed(d.markovRows(from, to), d.markov.before, before)
 	}

@@ -73,9 +73,6 @@ func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o mo
 // newDrafter is a drafter without weights.
 func newDrafter(cfg *config, l *weights.Loader, o model.Options) *Drafter {
 	d := &Drafter{Kind: cfg.kind, Taps: cfg.taps, loaded: l}
-	if o.MaxDrafts > 0 { // rows for which there is memory beyond a text
-		cfg.block = min(cfg.block, o.MaxDrafts)
-	}
 	layout := cfg.layout(o)
 	if cfg.kind == EAGLE3 {
 		d.Head = newEagle(cfg)
@@ -137,7 +134,7 @@ func (d *Drafter) loadTokens() (err error) {
 
 // layout is the state of a sequence.
 func (c *config) layout(o model.Options) state.Layout {
-	l := state.Layout{MaxDrafts: o.MaxDrafts, Head: true}
+	l := state.Layout{MaxDrafts: max(o.MaxDrafts, c.block), Head: true} // rows of a block are beyond the text, as drafts are
 	for i := range c.layers {
 		l.Layers = append(l.Layers, state.KV{Type: o.KVType(), Heads: c.kvHeads, Key: c.headDim, Value: c.headDim, Window: c.layers[i].window})
 	}

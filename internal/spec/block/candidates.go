@@ -34,8 +34,8 @@ func (c *candidates) begin(d *Drafter, s model.Selector, res model.Output) error
 	c.top = s.Candidates()
 	c.asks, c.ids, c.logits, c.counts, c.last = c.asks[:0], c.ids[:0], c.logits[:0], c.counts[:0], c.last[:0]
 	var runs []int // of each row
-	for j := 0; d.wanted(j) > 0; j++ {
-		runs = append(runs, d.who[:d.wanted(j)]...)
+	for j := 0; d.computed(j) > 0; j++ {
+		runs = append(runs, d.who[:d.computed(j)]...)
 	}
 	for range d.spans {
 		c.last = append(c.last, 0)

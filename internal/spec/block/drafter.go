@@ -50,7 +50,10 @@ type drawn struct {
 	own  int // tokens that it was drawn from
 }
 
-var _ spec.VocabLimiter = (*Drafter)(nil)
+var (
+	_ spec.VocabLimiter = (*Drafter)(nil)
+	_ spec.Blocker      = (*Drafter)(nil)
+)
 
 // New returns a drafter that calls b, whose model is not used meanwhile.
 func New(b model.Block, o Options) *Drafter {
@@ -73,6 +76,9 @@ func (d *Drafter) Taps() []int { return d.taps }
 
 // Name is what a user calls the drafter.
 func (d *Drafter) Name() string { return "block" }
+
+// Drafts implements spec.Blocker.
+func (d *Drafter) Drafts() int { return d.block.Drafts() }
 
 // Layout is the drafter's state of a sequence.
 func (d *Drafter) Layout() state.Layout { return d.block.Layout() }
@@ -104,7 +110,7 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	slices.SortStableFunc(d.who, func(a, b int) int { return batch[b].Depth - batch[a].Depth })
 	for _, i := range d.who {
 		r := &batch[i]
-		d.spans = append(d.spans, model.Span{State: r.State, Tokens: r.Text[len(r.Text)-1:], Want: min(r.Depth, d.block.Drafts())})
+		d.spans = append(d.spans, model.Span{State: r.State, Tokens: r.Text[len(r.Text)-1:], Want: d.size(r)})
 	}
 	d.batch = batch
 	defer func() { d.batch = nil }()
@@ -126,7 +132,7 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 // Without filters the tokens are the same. done is false if nothing was done.
 func (d *Drafter) drawOnDevice() (done bool, err error) {
 	var ok bool
-	if d.draws, ok = d.vocab.Draws(d.draws, &d.logits, d.batch, d.who, d.block.Drafts()); !ok {
+	if d.draws, ok = d.vocab.Draws(d.draws, &d.logits, d.batch, d.who, d.size); !ok {
 		return false, nil
 	}
 	lists, ok, err := d.block.Draw(d.draws)
@@ -152,6 +158,9 @@ func (d *Drafter) begin() {
 	}
 }
 
+// size is the number of draft tokens that are computed for a run, maybe more than it wants.
+func (d *Drafter) size(r *spec.Run) int { return d.block.Size(min(r.Depth, d.block.Drafts())) }
+
 // draw draws the tokens of all runs, one of each after another.
 func (d *Drafter) draw(res model.Output) error {
 	d.begin()
@@ -163,7 +172,10 @@ func (d *Drafter) draw(res model.Output) error {
 	}
 	row := 0
 	for j := 0; ; j++ {
-		n := d.wanted(j)
+		n := 0
+		for n < len(d.who) && d.batch[d.who[n]].Depth > j && d.spans[n].Want > j {
+			n++
+		}
 		if n == 0 {
 			break
 		}
@@ -179,13 +191,13 @@ func (d *Drafter) draw(res model.Output) error {
 			return err
 		}
 		d.take(j)
-		row += n
+		row += d.computed(j)
 	}
 	return nil
 }
 
-// wanted is how many spans, the first, want more than j drafts.
-func (d *Drafter) wanted(j int) int {
+// computed is how many spans, the first, have more than j computed drafts.
+func (d *Drafter) computed(j int) int {
 	n := 0
 	for n < len(d.spans) && d.spans[n].Want > j {
 		n++
@@ -236,6 +248,9 @@ func (d *Drafter) take(j int) {
 			continue
 		}
 		r, draft := &d.batch[i], &d.out[i]
+		if j >= r.Depth {
+			continue
+		}
 		if r.Dists {
 			draft.Dists = append(draft.Dists, x.dist)
 		}
@@ -254,7 +269,7 @@ func (d *Drafter) trust() error {
 		return err
 	}
 	for j := 0; ; j++ {
-		n := d.wanted(j)
+		n := d.computed(j)
 		if n == 0 {
 			return nil
 		}

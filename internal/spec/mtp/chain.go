@@ -1,8 +1,6 @@
 package mtp
 
 import (
-	"math"
-
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -16,7 +14,7 @@ func (d *Drafter) chained(batch []spec.Run, out []spec.Draft, only []int32) (don
 	if !ok {
 		return false, nil
 	}
-	if d.draws, ok = d.vocab.Draws(d.draws, &d.logits, batch, d.who, math.MaxInt); !ok {
+	if d.draws, ok = d.vocab.Draws(d.draws, &d.logits, batch, d.who, func(r *spec.Run) int { return r.Depth }); !ok {
 		return false, nil
 	}
 	drawn, ok, err := head.Chain(d.spans, only, d.draws)
