@@ -15,7 +15,7 @@ import (
 
 // findDrafter opens the files of the model's drafter, and sets its path in the options. It is nil if there is none.
 func (m *Model) findDrafter(o *Speculation, path string) (*checkpoint.Checkpoint, error) {
-	if o.Drafter == "" && o.Depth != DepthOff && o.Head != HeadRequired {
+	if o.Drafter == "" && o.Depth != DepthOff {
 		var err error
 		if o.Drafter, err = models.FindDrafter(path, m.name, nil); err != nil {
 			m.log.Warn(err.Error())
@@ -54,16 +54,19 @@ func (m *Model) openDrafter(ctx context.Context, c *checkpoint.Checkpoint, o mod
 	return nil
 }
 
-// computed is the drafter that computes its drafts: the one of a file, or the model's head; nil: there is none.
-func (m *Model) computed(vocab int) spec.Drafter {
-	d, h := m.drafter, m.model.Head()
-	switch {
-	case d != nil && d.Head != nil:
-		return mtp.New(d.Head, mtp.Options{Vocab: m.info.Vocab, DraftVocab: vocab, Taps: d.Taps, Tokens: d.Tokens, Control: m.tok.Added()})
-	case d != nil:
-		return block.New(d.Block, block.Options{Vocab: m.info.Vocab, DraftVocab: vocab, Taps: d.Taps, Tokens: d.Tokens, Control: m.tok.Added()})
-	case h != nil:
-		return mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: vocab, Control: m.tok.Added()})
+// computed are the drafters that compute their drafts: the model's head, and the drafter of a file.
+func (m *Model) computed(vocab int) (list []spec.Drafter) {
+	if h := m.model.Head(); h != nil {
+		list = append(list, mtp.New(h, mtp.Options{Vocab: m.info.Vocab, DraftVocab: vocab, Control: m.tok.Added()}))
 	}
-	return nil
+	switch d := m.drafter; {
+	case d == nil:
+	case d.Head != nil:
+		list = append(list, mtp.New(d.Head, mtp.Options{
+			Name: "eagle3", Vocab: m.info.Vocab, DraftVocab: vocab, Taps: d.Taps, Tokens: d.Tokens, Control: m.tok.Added(),
+		}))
+	default:
+		list = append(list, block.New(d.Block, block.Options{Vocab: m.info.Vocab, DraftVocab: vocab, Taps: d.Taps, Tokens: d.Tokens, Control: m.tok.Added()}))
+	}
+	return list
 }

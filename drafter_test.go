@@ -66,12 +66,13 @@ func TestDraftersChangeNothing(t *testing.T) {
 	}
 	plain := openTiny(t, Options{Speculation: Speculation{Depth: DepthOff}})
 	for name, o := range map[string]Options{
-		"alone":       {Speculation: Speculation{Drafter: dir, NoLookup: true, NoSelfTest: true}},
-		"with copies": {Speculation: Speculation{Drafter: dir}},
+		"alone":       {Speculation: Speculation{Drafter: dir, NoLookup: true, NoSelfTest: true, Head: HeadOff}},
+		"with copies": {Speculation: Speculation{Drafter: dir, Head: HeadOff}},
 		"on disk":     {Speculation: Speculation{Drafter: dir, NoSelfTest: true}, PrefixCache: PrefixCache{Dir: t.TempDir()}},
+		"with a head": {Speculation: Speculation{Drafter: dir, Head: HeadRequired}},
 	} {
 		m := openTiny(t, o)
-		if m.model.Head() != nil || m.SelfTest() == nil != o.Speculation.NoSelfTest {
+		if m.model.Head() == nil != (o.Speculation.Head == HeadOff) || m.SelfTest() == nil != o.Speculation.NoSelfTest {
 			t.Errorf("%s: head %v, self-test %v", name, m.model.Head(), m.SelfTest())
 		}
 		if want := "drafter "; (o.PrefixCache.Dir != "") != strings.Contains(m.identity("x", 0), want) {
@@ -91,9 +92,8 @@ func TestDraftersThatDoNotFit(t *testing.T) {
 	text := filetest.Write(t, filepath.Join(t.TempDir(), "x.gguf"), "no drafter")
 	for want, o := range map[string]Speculation{
 		"hidden_size is 128, but the model's hidden rows have 384": {Drafter: untrained(t, 128)},
-		"is not a model folder":             {Drafter: t.TempDir()},
-		"gguf":                              {Drafter: text},
-		"the head is required, but drafter": {Drafter: untrained(t, 384), Head: HeadRequired},
+		"is not a model folder": {Drafter: t.TempDir()},
+		"gguf":                  {Drafter: text},
 	} {
 		m, err := Open(t.Context(), Tiny, Options{Speculation: o, Log: silent})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/foretoken/foretoken/grammar"
@@ -134,7 +135,7 @@ func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, 
 	o.MaxBatch = cmp.Or(o.MaxBatch, DefaultBatch)
 	pool := state.NewPool(m.backend, m.memory(o.KVMemory, o.MaxBatch))
 	m.pages = m.need().Tokens(pool.Budget(), math.MaxInt32) / PageTokens
-	learned, err := m.selfTest(o.Speculation, pool)
+	learned, err := m.selfTests(o.Speculation, pool)
 	if err != nil {
 		return err
 	}
@@ -217,25 +218,27 @@ func (m *Model) drafting(o Speculation, config []byte) (drafting, error) {
 	if d.depth, err = o.Depth.or(spec.DepthAuto); err != nil {
 		return d, err
 	}
-	if o.Head == HeadRequired && o.Drafter != "" {
-		return d, fmt.Errorf("foretoken: the head is required, but drafter %s drafts in its place", o.Drafter)
-	}
 	if o.Head == HeadRequired && !m.info.Head {
 		return d, fmt.Errorf("model %s: %w", m.name, m.noHead(config))
 	}
 	if d.depth == spec.DepthOff {
 		return d, nil
 	}
-	d.head = m.computed(o.Vocab)
-	if d.drafter = d.head; o.NoLookup {
-		return d, nil
+	d.computed = m.computed(o.Vocab)
+	parts := d.computed
+	if !o.NoLookup {
+		lookup, err := ngram.New(ngram.Options{})
+		if err != nil {
+			return d, err
+		}
+		parts = append(slices.Clip(parts), lookup)
 	}
-	lookup, err := ngram.New(ngram.Options{})
-	if err != nil {
-		return d, err
-	}
-	if d.drafter = lookup; d.head != nil {
-		d.drafter = spec.Auto(d.head, lookup)
+	switch len(parts) {
+	case 0:
+	case 1:
+		d.drafter = parts[0]
+	default:
+		d.drafter = spec.Auto(parts...)
 	}
 	return d, nil
 }
@@ -262,24 +265,35 @@ for i in range(10):
     print(i, i + 1)
 `
 
-// selfTest tests the head on a short text and returns the controller with its measurements, for the
-// engine: nil without a head or without a test. The embedded model is
-// known to be good, and is not tested.
-func (m *Model) selfTest(o Speculation, pool *state.Pool) (*spec.Controller, error) {
+// selfTests tests the head and the drafter on a short text and returns the controller with the measurements, for the
+// engine: nil without a test. The head of the embedded model is known to be good, and is not tested.
+func (m *Model) selfTests(o Speculation, pool *state.Pool) (learned *spec.Controller, err error) {
 	text := m.tok.Encode(selfTestText)
 	text = text[:min(len(text), m.context)]
-	if m.draft.head == nil || o.NoSelfTest || m.builtIn && m.drafter == nil || len(text) < measure.TestTokens/2 {
+	if o.NoSelfTest || len(text) < measure.TestTokens/2 {
 		return nil, nil
 	}
-	r, err := measure.SelfTest(m.model, pool, m.draft.head, text, m.text.Vocab(), selfTestTime)
+	for i, d := range m.draft.computed {
+		if drafts := m.drafter != nil && i == len(m.draft.computed)-1; drafts || !m.builtIn {
+			if learned, err = m.selfTest(pool, d, spec.Source(i), text, learned, drafts); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return learned, nil
+}
+
+// selfTest tests the head, or the drafter of a file, with the source of its drafts, and adds the measurements to those learned before.
+func (m *Model) selfTest(pool *state.Pool, d spec.Drafter, s spec.Source, text []int32, learned *spec.Controller, file bool) (*spec.Controller, error) {
+	r, err := measure.SelfTest(m.model, pool, d, text, measure.SelfTestOptions{Vocab: m.text.Vocab(), Limit: selfTestTime, Controller: learned, Source: s})
 	if err != nil {
-		return nil, fmt.Errorf("model %s: self-test of the drafter %s: %w", m.name, m.draft.head.Name(), err)
+		return nil, fmt.Errorf("model %s: self-test of the drafter %s: %w", m.name, d.Name(), err)
 	}
 	m.draft.tested = &SelfTest{
 		Drafted: r.Drafted[:], Accepted: r.Accepted[:], StepTime: r.StepTime, DraftTime: r.DraftTime, Depth: r.Depth, Speedup: r.Speedup, Vocab: r.DraftVocab,
 	}
 	if r.Broken() {
-		if m.drafter != nil {
+		if file {
 			m.log.Warn(fmt.Sprintf("drafter: only %d of %d drafts were accepted: it was made for another model or another version of this one, "+
 				"or its files are damaged", r.Accepted[0], r.Drafted[0]))
 			return r.Controller, nil

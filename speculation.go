@@ -14,9 +14,8 @@ import (
 type Speculation struct {
 	Depth Depth   // tokens to draft per round; DepthOff: none but those that a grammar forces, and a head is not loaded
 	Head  HeadUse // of the checkpoint's multi-token-prediction head
-	// Drafter is a drafter that drafts in place of the head, which is then not loaded: a folder or a GGUF file with a DFlash, DFlash2,
-	// DSpark or EAGLE-3 drafter made for the model. "": the one beside the model, if there is one and the head is not required;
-	// DrafterOff: none.
+	// Drafter is a drafter that competes with the head, by expected tokens per second: a folder or a GGUF file with a DFlash, DFlash2,
+	// DSpark or EAGLE-3 drafter made for the model. "": the one beside the model, if there is one; DrafterOff: none.
 	Drafter    string
 	NoLookup   bool // do not draft from repetitions in the text
 	Rule       Rule // which drafts are accepted
@@ -89,7 +88,7 @@ const DrafterOff = "off"
 
 // usesHead reports whether a head is loaded, if the checkpoint has one.
 func (o Speculation) usesHead() bool {
-	return o.Depth != DepthOff && o.Head != HeadOff && o.Drafter == ""
+	return o.Depth != DepthOff && o.Head != HeadOff
 }
 
 // HeadUse says whether the head drafts.
@@ -114,11 +113,11 @@ func (e headError) Is(target error) bool { return target == ErrNoHead }
 
 // drafting is the drafting of a model.
 type drafting struct {
-	drafter spec.Drafter // nil: none
-	head    spec.Drafter // the model's head, if it is used
-	depth   spec.Depth
-	rule    spec.Rule
-	tested  *SelfTest // nil without a self-test
+	drafter  spec.Drafter   // nil: none
+	computed []spec.Drafter // those among it that compute drafts: the model's head, the drafter of a file
+	depth    spec.Depth
+	rule     spec.Rule
+	tested   *SelfTest // of the last of computed; nil without a self-test
 }
 
 // SelfTest is the result of the self-test of the head when the model was loaded.

@@ -56,25 +56,38 @@ func (r *SelfTestResult) Broken() bool {
 	return float64(r.Accepted[0])+math.Sqrt(n) < sound*n
 }
 
+// SelfTestOptions configure a SelfTest.
+type SelfTestOptions struct {
+	Vocab int           // draft tokens are compared with the model's own greedy choice among that many ids, not with the text
+	Limit time.Duration // the test stops then, but not before every cost is known
+	// Controller has the measurements of other drafters of the model, nil: none, and gets those of this one.
+	Controller *spec.Controller
+	Source     spec.Source // of the drafter's tokens
+}
+
 // SelfTest feeds a text to the model, drafts along it, and measures the acceptance of draft tokens and
 // the costs of drafting and verifying. A drafter whose vocabulary can be limited
-// is left with the fastest one. Draft tokens are compared with the model's own greedy choice
-// among the first vocab ids, not with the text. It stops at limit, but not before every cost
-// is known. When it returns the model is free and all states are closed; the pool needs free
+// is left with the fastest one. When it returns the model is free and all states are closed; the pool needs free
 // space for TestTokens, or for the text if that is shorter.
-func SelfTest(m model.Model, pool *state.Pool, d spec.Drafter, text []int32, vocab int, limit time.Duration) (*SelfTestResult, error) {
-	deadline := time.Now().Add(limit)
+func SelfTest(m model.Model, pool *state.Pool, d spec.Drafter, text []int32, o SelfTestOptions) (*SelfTestResult, error) {
+	deadline := time.Now().Add(o.Limit)
 	text = text[:min(len(text), TestTokens)]
 	rounds := len(text) - testLead - testDepth // so that drafts take no more space than the text
 	if rounds < len(testDepths) {
 		return nil, fmt.Errorf("measure: a self-test needs a text of %d tokens, got %d", testLead+testDepth+len(testDepths), len(text))
 	}
-	seq, err := Open(m, d, pool, vocab)
+	seq, err := Open(m, d, pool, o.Vocab)
 	if err != nil {
 		return nil, err
 	}
 	defer seq.Close()
-	t := &selfTest{Sequence: seq, text: text, controller: spec.NewController()}
+	t := &selfTest{Sequence: seq, text: text, controller: o.Controller, source: o.Source, record: spec.From(o.Source)}
+	if t.controller == nil {
+		t.controller = spec.NewController()
+	}
+	if b, ok := d.(spec.Blocker); ok {
+		t.controller.Blocks[o.Source] = b.Drafts()
+	}
 	if err := t.lead(); err != nil {
 		return nil, err
 	}
@@ -98,7 +111,8 @@ type selfTest struct {
 
 	result     SelfTestResult
 	controller *spec.Controller
-	record     spec.Record
+	source     spec.Source
+	record     *spec.Record
 	passes     [testDepth + 2][]float64 // seconds, by rows
 	draftings  [testDepth + 1][]float64 // seconds, by depth
 }
@@ -140,7 +154,7 @@ func (t *selfTest) lead() (err error) {
 
 // count adds a draft of which the first accepted tokens were accepted.
 func (t *selfTest) count(drafted, accepted int) {
-	t.controller.Report(&t.record, spec.Outcome{Drafted: drafted, Accepted: accepted, Tokens: 1 + accepted})
+	t.controller.Report(t.record, spec.Outcome{Drafted: drafted, Accepted: accepted, Tokens: 1 + accepted})
 	for j := range min(drafted, accepted+1) {
 		t.result.Drafted[j]++
 	}
@@ -179,11 +193,11 @@ func (t *selfTest) finish() *SelfTestResult {
 	r.StepTime = duration(costs[1])
 	for depth, times := range t.draftings {
 		for range times {
-			c.ObserveDraft(spec.Computed, []int{depth}, duration(Median(times)))
+			c.ObserveDraft(t.source, []int{depth}, duration(Median(times)))
 		}
 	}
 	r.DraftTime = duration(Median(t.draftings[testDepth])) / testDepth
-	unknown := &spec.Record{} // any sequence
+	unknown := spec.From(t.source) // any sequence
 	for depth := range testDepth + 1 {
 		if s := c.Rate(unknown, depth) / c.Rate(unknown, 0); s > r.Speedup {
 			r.Depth, r.Speedup = depth, s

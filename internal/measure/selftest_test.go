@@ -97,7 +97,7 @@ func test(t *testing.T, c *checkpoint.Checkpoint, text []int32, limit time.Durat
 	target, head := m.Layout(), drafterOf(m).Layout()
 	const pages = (TestTokens + backend.PageTokens - 1) / backend.PageTokens
 	pool := state.NewPool(b, target.RecurrentBytes()+pages*(target.PageBytes()+head.PageBytes())) // as the contract says
-	v, err := SelfTest(m, pool, drafterOf(m), text, m.Info().Vocab, limit)
+	v, err := SelfTest(m, pool, drafterOf(m), text, SelfTestOptions{Vocab: m.Info().Vocab, Limit: limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestSelfTestLimitsVocab(t *testing.T) {
 	pool := state.NewPool(b, 1<<30)
 	for _, sizes := range [][]int{nil, {1024, 4096, 8192}} {
 		d := &limiter{drafterOf(m), sizes, 77}
-		v, err := SelfTest(m, pool, d, text, m.Info().Vocab, time.Hour)
+		v, err := SelfTest(m, pool, d, text, SelfTestOptions{Vocab: m.Info().Vocab, Limit: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestSelfTestKeepsItsLimit(t *testing.T) {
 func TestSelfTestNeedsText(t *testing.T) {
 	c, _ := editTiny(t, func(string, []byte) {})
 	m, b := open(t, c)
-	if _, err := SelfTest(m, state.NewPool(b, 1<<30), drafterOf(m), make([]int32, 40), m.Info().Vocab, 0); err == nil || !strings.Contains(err.Error(), "43 tokens, got 40") {
+	if _, err := SelfTest(m, state.NewPool(b, 1<<30), drafterOf(m), make([]int32, 40), SelfTestOptions{Vocab: m.Info().Vocab}); err == nil || !strings.Contains(err.Error(), "43 tokens, got 40") {
 		t.Errorf("40 tokens: %v", err)
 	}
 }

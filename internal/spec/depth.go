@@ -392,7 +392,10 @@ func (run *Run) settle(r *Record) {
 	}
 }
 
-// Rate is the expected tokens per second of a single sequence with a number of computed drafts;
+// From is the record of a new sequence whose drafts are computed by a source.
+func From(s Source) *Record { return &Record{source: s} }
+
+// Rate is the expected tokens per second of a single sequence with a number of drafts of its last computed source;
 // with none, those of decoding without a drafter. It is 0 before any pass was reported.
 func (c *Controller) Rate(r *Record, depth int) float64 {
 	if !c.Known() {
@@ -403,9 +406,9 @@ func (c *Controller) Rate(r *Record, depth int) float64 {
 	}
 	p := plan{tokens: 1, rows: 1}
 	var gains [MaxDepth]float64
-	c.chances(r, Computed, 0, gains[:])
+	c.chances(r, r.source, 0, gains[:])
 	for j, gain := range gains[:depth] {
-		p.add(&Run{}, j, gain)
+		p.add(&Run{Source: r.source}, j, gain)
 	}
 	return c.rate(&p) / c.Level()
 }

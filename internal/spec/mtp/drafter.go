@@ -4,6 +4,7 @@
 package mtp
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -15,6 +16,7 @@ import (
 
 // Options configure a Drafter. The zero value, but for Vocab, is the default.
 type Options struct {
+	Name       string  // "": mtp
 	Vocab      int     // tokens, padding included
 	DraftVocab int     // frequent tokens in the draft vocabulary; 0: auto (fastest), -1: all
 	Taps       []int   // of the model that the rows are made of; nil: they are those of a head
@@ -27,6 +29,7 @@ type Options struct {
 // further than one token comes from its own output and is cut off again.
 type Drafter struct {
 	head  model.Head
+	name  string
 	taps  []int
 	vocab spec.DraftVocab
 	last  int // token of the vocabulary
@@ -58,7 +61,7 @@ func New(h model.Head, o Options) *Drafter {
 	if o.Tokens != nil {
 		o.DraftVocab = -1 // the head has a vocabulary of its own
 	}
-	d := &Drafter{head: h, taps: o.Taps, last: o.Vocab - 1, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
+	d := &Drafter{head: h, name: cmp.Or(o.Name, "mtp"), taps: o.Taps, last: o.Vocab - 1, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
 	d.logits.Tokens, d.logits.Vocab = o.Tokens, o.Vocab
 	return d
 }
@@ -76,7 +79,7 @@ func (d *Drafter) Blocks(frequent int, text []int32) []int32 { return d.vocab.Af
 func (d *Drafter) Taps() []int { return d.taps }
 
 // Name is what a user calls the head.
-func (d *Drafter) Name() string { return "mtp" }
+func (d *Drafter) Name() string { return d.name }
 
 // Layout is the head's state of a sequence.
 func (d *Drafter) Layout() state.Layout { return d.head.Layout() }

@@ -107,7 +107,7 @@ func (f *decodeBench) drafts() flags.Group {
 	g := flags.NewGroup("Speculative decoding")
 	d, fs := f.model.Draft, g.Flags()
 	fs.SortFlags = false
-	fs.Var(&d.Drafter, "draft", "drafter: the multi-token-prediction head, the one of --drafter (block), n-grams of the text, or n-grams beside one of the others (default auto)")
+	fs.Var(&d.Drafter, "draft", "drafter: the multi-token-prediction head (mtp), that of --drafter (block), n-grams of the text, or the fastest of all in each round (default auto)")
 	d.AddDrafter(g, "")
 	fs.Var(&d.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
 	fs.BoolVar(&d.NoSelfTest, "no-self-test", false, "do not measure the head on load")

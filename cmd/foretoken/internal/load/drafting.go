@@ -66,7 +66,7 @@ func (f *draftFlags) Group(more string) flags.Group {
 	fs.Var(&f.MTP, "mtp", "use the checkpoint's multi-token-prediction head (default auto: if it has one)")
 	fs.Var(&f.depth, "mtp-depth", "draft tokens per round, not counting tokens forced by a grammar (default auto: fastest)")
 	fs.Var(&f.accept, "mtp-accept", "acceptance rule: exact gives the text of plain decoding, ratio its distribution (default exact)")
-	fs.Var(&f.Drafter, "draft", "drafter: the multi-token-prediction head, the one of --drafter (block), n-grams of the text, or n-grams beside one of the others (default auto)")
+	fs.Var(&f.Drafter, "draft", "drafter: the multi-token-prediction head (mtp), that of --drafter (block), n-grams of the text, or the fastest of all in each round (default auto)")
 	f.AddDrafter(g, more)
 	fs.Var(&f.Vocab, "draft-vocab", "draft vocabulary: the N most frequent tokens and the tokens of the text (default auto: fastest)")
 	fs.BoolVar(&f.NoSelfTest, "no-self-test", false, "do not measure the head on load")
@@ -96,15 +96,10 @@ func (f *draftFlags) Validate() error {
 	switch {
 	case f.Drafter.Value == "block" && f.File() == foretoken.DrafterOff:
 		return flags.Usagef("--draft block and --drafter off cannot be combined")
-	case f.given() && (f.Drafter.Value == "mtp" || f.Drafter.Value == "ngram"):
-		return flags.Usagef("--drafter and --draft %s cannot be combined: use --draft block for the drafter alone, or auto for n-grams beside it", f.Drafter.Value)
-	case (f.given() || f.Drafter.Value == "block") && f.MTP.Value == "on":
-		return flags.Usagef("--drafter and --mtp=on cannot be combined: the drafter drafts in place of the head")
-	case f.given():
-	case f.MTP.Value == "off" && (f.Drafter.Value == "mtp" || f.Drafter.Value == "auto"):
+	case f.MTP.Value == "off" && (f.Drafter.Value == "mtp" || f.Drafter.Value == "auto" && !f.given()):
 		return flags.Usagef("--mtp=off and --draft %s cannot be combined: --draft %[1]s needs the head; use --draft ngram", f.Drafter.Value)
-	case f.MTP.Value == "on" && f.Drafter.Value == "ngram":
-		return flags.Usagef("--draft ngram and --mtp=on cannot be combined: use --draft auto for both")
+	case f.MTP.Value == "on" && (f.Drafter.Value == "ngram" || f.Drafter.Value == "block"):
+		return flags.Usagef("--draft %s and --mtp=on cannot be combined: use --draft auto for both", f.Drafter.Value)
 	}
 	return nil
 }
@@ -124,7 +119,7 @@ func (f *draftFlags) options() foretoken.Speculation {
 	switch {
 	case f.MTP.Value == "on", f.Drafter.Value == "mtp":
 		o.Head = foretoken.HeadRequired
-	case f.MTP.Value == "off", f.Drafter.Value == "ngram":
+	case f.MTP.Value == "off", f.Drafter.Value == "ngram", f.Drafter.Value == "block":
 		o.Head = foretoken.HeadOff
 	}
 	o.NoLookup = f.Drafter.Value == "mtp" || f.Drafter.Value == "block"
@@ -135,7 +130,7 @@ func (f *draftFlags) options() foretoken.Speculation {
 // --drafter for it: a name, off, or "" to look for a drafter beside the model and in the cache.
 func (f *draftFlags) Settle(o *foretoken.Speculation, typed, path, file string) (err error) {
 	switch {
-	case o.Depth == foretoken.DepthOff, file == foretoken.DrafterOff, f.Drafter.Value == "mtp", f.Drafter.Value == "ngram", f.MTP.Value == "on":
+	case o.Depth == foretoken.DepthOff, file == foretoken.DrafterOff, f.Drafter.Value == "mtp", f.Drafter.Value == "ngram":
 		o.Drafter = foretoken.DrafterOff
 		return nil
 	case file != "":
