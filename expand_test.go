@@ -2,7 +2,6 @@ package foretoken
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
@@ -14,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prompt"
 )
@@ -246,9 +246,7 @@ func TestPicturesWithoutPlaces(t *testing.T) {
 	m := openPictures(t)
 	var e *MediaError
 	one := chat.Message{}
-	if err := json.Unmarshal([]byte(`{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}`), &one); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, `{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}`, &one)
 	if _, err := m.ChatPrompt(t.Context(), Conversation{Messages: []chat.Message{one}}); !errors.As(err, &e) || e.Index != 0 || !strings.Contains(err.Error(), "needs its bytes") {
 		t.Errorf("a part without an image: %v", err)
 	}

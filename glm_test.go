@@ -40,11 +40,9 @@ func writeGLM(t testing.TB, template string) string {
 	fixture, dir := golden.Dir(t, "glm4_moe_air"), t.TempDir()
 	files := map[string][]byte{"model.safetensors": widen(t, filetest.Read(t, filepath.Join(fixture, "model.safetensors")), glmVocab), "chat_template.jinja": filetest.Read(t, "internal/dialogue/testdata/"+template)}
 	var config map[string]any
-	if err := json.Unmarshal(filetest.Read(t, filepath.Join(fixture, "config.json")), &config); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, filetest.Read(t, filepath.Join(fixture, "config.json")), &config)
 	config["vocab_size"], config["eos_token_id"] = glmVocab, 258 // <|endoftext|> alone
-	files["config.json"], files["tokenizer.json"] = encode(t, config), glmTokenizer(t)
+	files["config.json"], files["tokenizer.json"] = filetest.Encode(t, config), glmTokenizer(t)
 	for name, data := range files {
 		filetest.Write(t, filepath.Join(dir, name), data)
 	}
@@ -52,15 +50,6 @@ func writeGLM(t testing.TB, template string) string {
 }
 
 const glmVocab = 288
-
-func encode(t testing.TB, v any) []byte {
-	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
 
 // glmTokenizer is a tokenizer.json of GLM's form.
 func glmTokenizer(t testing.TB) []byte {
@@ -79,7 +68,7 @@ func glmTokenizer(t testing.TB) []byte {
 		added = append(added, object{"id": 256 + i, "content": token, "special": i < slices.Index(glmTokens, "<think>") || token == "</tool_call>"})
 	}
 	special := func(id string) object { return object{"SpecialToken": object{"id": id, "type_id": 0}} }
-	return encode(t, object{
+	return filetest.Encode(t, object{
 		"added_tokens": added,
 		"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
 			{"type": "Split", "pattern": object{"Regex": `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`}, "behavior": "Isolated"},
@@ -104,17 +93,13 @@ func widen(t testing.TB, file []byte, n int) []byte {
 		Offsets []int  `json:"data_offsets"`
 	}
 	raw := map[string]json.RawMessage{}
-	if err := json.Unmarshal(file[8:8+size], &raw); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, file[8:8+size], &raw)
 	delete(raw, "__metadata__")
 	data, out := file[8+size:], []byte(nil)
 	tensors := map[string]tensor{}
 	for name, text := range raw {
 		var x tensor
-		if err := json.Unmarshal(text, &x); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, text, &x)
 		rows := data[x.Offsets[0]:x.Offsets[1]]
 		if name == "model.embed_tokens.weight" || name == "lm_head.weight" {
 			row := len(rows) / x.Shape[0]
@@ -128,7 +113,7 @@ func widen(t testing.TB, file []byte, n int) []byte {
 		out = append(out, rows...)
 		tensors[name] = x
 	}
-	head := encode(t, tensors)
+	head := filetest.Encode(t, tensors)
 	for len(head)%8 != 0 {
 		head = append(head, ' ')
 	}

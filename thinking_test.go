@@ -104,11 +104,8 @@ func TestPromptsEndInThinking(t *testing.T) {
 // TestTextsBeginAsTheTokenizerSays has tokens that a tokenizer puts before every text: once before
 // one that is continued, and none before a conversation, whose template writes them.
 func TestTextsBeginAsTheTokenizerSays(t *testing.T) {
-	data := filetest.Read(t, "internal/models/tiny/tokenizer.json")
 	var file map[string]json.RawMessage
-	if err := json.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, filetest.Read(t, "internal/models/tiny/tokenizer.json"), &file)
 	plain := openTiny(t, Options{Threads: 1})
 	first, _ := plain.tok.ID("<|endoftext|>")
 	second, _ := plain.tok.ID("<|im_start|>")
@@ -119,10 +116,7 @@ func TestTextsBeginAsTheTokenizerSays(t *testing.T) {
 			"[gMASK]": map[string]any{"ids": []int32{first}}, "<sop>": map[string]any{"ids": []int32{second}},
 		},
 	})
-	changed, err := json.Marshal(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	changed := filetest.Encode(t, file)
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  []int32

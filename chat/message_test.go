@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
@@ -88,9 +89,7 @@ func TestUnmarshalWithinRequest(t *testing.T) {
 		Tools    []Tool
 	}
 	const body = `{"messages": [{"role": "user", "content": "hi"}], "tools": [{"function": {"name": "f"}}]}`
-	if err := json.Unmarshal([]byte(body), &request); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, body, &request)
 	if text, _ := request.Messages[0].Content.Text(); text != "hi" || request.Tools[0].Name() != "f" {
 		t.Errorf("got %+v", request)
 	}

@@ -1,11 +1,12 @@
 package grammar
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // TestPatternIsECMA checks the classes and escapes of patterns against ECMA 262, with texts
@@ -46,10 +47,7 @@ func TestPatternIsECMA(t *testing.T) {
 		{`a|^b$|`, []string{"", "xax", "b", "c"}, nil},
 		{`^[\x00-\x1f"\\]$`, []string{"\x00", "\b", "\x1f", `"`, `\`}, []string{" ", "u", "0"}},
 	} {
-		schema, err := json.Marshal(map[string]string{"type": "string", "pattern": test.expr})
-		if err != nil {
-			t.Fatal(err)
-		}
+		schema := filetest.Encode(t, map[string]string{"type": "string", "pattern": test.expr})
 		g, err := Compile(Either(Schema(schema), Literal("none")), v)
 		if err != nil {
 			t.Errorf("%s: %v", test.expr, err)
@@ -89,10 +87,7 @@ func TestPatternPropertiesOfUnicode(t *testing.T) {
 		`\p{LC}`:                              func(r rune) bool { return unicode.In(r, unicode.Lu, unicode.Ll, unicode.Lt) },
 	} {
 		for _, repeated := range []string{"^" + expr + "$", "^" + expr + "+$", expr} {
-			schema, err := json.Marshal(map[string]string{"type": "string", "pattern": repeated})
-			if err != nil {
-				t.Fatal(err)
-			}
+			schema := filetest.Encode(t, map[string]string{"type": "string", "pattern": repeated})
 			g, err := Compile(Schema(schema), v)
 			if err != nil {
 				t.Errorf("%s: %v", repeated, err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // TestLengthsBesidePatterns compares strings with a pattern and lengths with package regexp and
@@ -32,10 +34,7 @@ func TestLengthsBesidePatterns(t *testing.T) {
 			if length[1] >= 0 {
 				schema["maxLength"] = length[1]
 			}
-			encoded, err := json.Marshal(schema)
-			if err != nil {
-				t.Fatal(err)
-			}
+			encoded := filetest.Encode(t, schema)
 			valid := func(text string) bool {
 				n := utf8.RuneCountInString(text)
 				return want.MatchString(text) && n >= length[0] && (length[1] < 0 || n <= length[1])

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -290,9 +289,7 @@ func TestImageIsEmptyButForTheProgram(t *testing.T) {
 		t.Errorf("batches are kept in %q, which is not a folder of the user's", state)
 	}
 	var args []string
-	if err := json.Unmarshal([]byte(im.lines["CMD"][0]), &args); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, im.lines["CMD"][0], &args)
 	serveArguments(t, "Dockerfile", args)
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // manifest reads a file of deploy into v, which has all tested fields.
@@ -14,10 +16,7 @@ func manifest(t *testing.T, name string, v any) {
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	text, err := json.Marshal(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Encode(t, tree)
 	if err := json.Unmarshal(text, v); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

@@ -111,9 +111,7 @@ func (p *program) ask(t *testing.T, method, path, kind string, body io.Reader, v
 		t.Fatalf("%s %s: %d %s, %v", method, path, a.StatusCode, data, err)
 	}
 	if v != nil {
-		if err := json.Unmarshal(data, v); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, data, v)
 	}
 	return string(data)
 }
@@ -179,9 +177,7 @@ func (p *program) answers(t *testing.T, id string, lines int) map[string]string 
 				Body struct{ Choices, Usage json.RawMessage }
 			}
 		}
-		if err := json.Unmarshal([]byte(line), &x); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, line, &x)
 		if found[x.ID] != "" {
 			t.Errorf("line %s has two results", x.ID)
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	pixels "image"
 	"image/color/palette"
@@ -58,10 +57,7 @@ func TestCommandsAnswerAboutPictures(t *testing.T) {
 	filetest.Write(t, filepath.Join(frames, "notes.txt"), "no frame")
 	filetest.Write(t, filepath.Join(dir, "moving.gif"), animation(t, starAndBall))
 	messages := func(parts ...any) string {
-		data, err := json.Marshal([]any{map[string]any{"role": "user", "content": parts}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := filetest.Encode(t, []any{map[string]any{"role": "user", "content": parts}})
 		path := filepath.Join(dir, fmt.Sprintf("%d.json", len(data)))
 		filetest.Write(t, path, data)
 		return path

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 const chatEndpoint = "/v1/chat/completions"
@@ -110,10 +112,7 @@ func TestEndsReadsOneElementAtATime(t *testing.T) {
 		for i := range list {
 			list[i] = []any{nil, "a,]\"", map[string]any{"x": []int{1, 2}}, 1.5}[(i*7+n)%4]
 		}
-		value, err := json.Marshal(list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := filetest.Encode(t, list)
 		var want []int
 		at := 100
 		for i, e := range list {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 func generation(t *testing.T, text string) (Generation, error) {
@@ -40,9 +41,7 @@ func TestGenerationReadsWhatIsThere(t *testing.T) {
 			continue
 		}
 		var want Generation
-		if err := json.Unmarshal([]byte(c.want), &want); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, c.want, &want)
 		a, _ := json.Marshal(g)
 		b, _ := json.Marshal(want)
 		if string(a) != string(b) {

@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -51,9 +50,7 @@ func fixture(t testing.TB, name string, edits ...edit) *stored {
 	t.Helper()
 	c := golden.Open(t, golden.Dir(t, name))
 	s := &stored{texts: map[string]string{}, files: map[string][]tensor{}, format: map[string]string{}}
-	if err := json.Unmarshal(c.Config(), &s.config); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, c.Config(), &s.config)
 	for _, n := range c.Tensors() {
 		x, err := c.Tensor(n)
 		if err != nil {
@@ -110,10 +107,7 @@ func (s *stored) write(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "source")
 	texts := maps.Clone(s.texts)
-	config, err := json.Marshal(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := filetest.Encode(t, s.config)
 	texts["config.json"] = string(config)
 	for name, text := range texts {
 		path := filepath.Join(dir, filepath.FromSlash(name))

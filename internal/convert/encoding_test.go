@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 )
 
@@ -268,9 +269,7 @@ func TestConvertKeepsGlobalScales(t *testing.T) {
 	plain, _ := converted(t, base(t, "dense"), Options{Quantize: &Encoding{Format: dtype.NVFP4}})
 	s := &stored{texts: map[string]string{}, files: map[string][]tensor{}, format: map[string]string{mainFile: "mlx"}}
 	c := golden.Open(t, plain)
-	if err := json.Unmarshal(c.Config(), &s.config); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, c.Config(), &s.config)
 	for i, name := range c.Tensors() {
 		s.add(read(t, c, name))
 		if module, ok := strings.CutSuffix(name, ".scales"); ok {
@@ -290,9 +289,7 @@ func TestConvertExplainsFactorsThatMLXLacks(t *testing.T) {
 	plain, _ := converted(t, base(t, "dense"), Options{Quantize: &Encoding{Format: dtype.NVFP4}})
 	s := &stored{texts: map[string]string{}, files: map[string][]tensor{}, format: map[string]string{mainFile: "mlx"}}
 	c := golden.Open(t, plain)
-	if err := json.Unmarshal(c.Config(), &s.config); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, c.Config(), &s.config)
 	delete(s.config, "quantization")
 	s.config["quantization_config"] = map[string]any{"quant_method": "modelopt"}
 	const factor = float32(1) / 1028
@@ -369,9 +366,7 @@ func checkMLX(t *testing.T, dir string, weights map[string][]float32) {
 		Quantization       map[string]json.RawMessage
 		QuantizationConfig map[string]json.RawMessage `json:"quantization_config"`
 	}
-	if err := json.Unmarshal(c.Config(), &config); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, c.Config(), &config)
 	if !sameJSON(config.Quantization, config.QuantizationConfig) || len(config.Text.Rope.Section) != 3 {
 		t.Errorf("config: %s", c.Config())
 	}
@@ -388,9 +383,7 @@ func checkMLX(t *testing.T, dir string, weights map[string][]float32) {
 	var general parameters
 	for key, to := range map[string]any{"group_size": &general.Group, "bits": &general.Bits, "mode": &general.Mode} {
 		if raw, ok := config.Quantization[key]; ok {
-			if err := json.Unmarshal(raw, to); err != nil {
-				t.Fatal(err)
-			}
+			filetest.Decode(t, raw, to)
 		}
 	}
 	for _, name := range c.Tensors() {
@@ -408,9 +401,7 @@ func checkMLX(t *testing.T, dir string, weights map[string][]float32) {
 		p := general
 		if raw, ok := config.Quantization[module]; ok {
 			p = parameters{Mode: "affine"}
-			if err := json.Unmarshal(raw, &p); err != nil {
-				t.Fatal(err)
-			}
+			filetest.Decode(t, raw, &p)
 		}
 		codes, _ := c.Look(module + ".weight")
 		canonical := strings.TrimPrefix(strings.TrimPrefix(module, "language_model."), "model.") + ".weight"

@@ -2,7 +2,6 @@ package convert
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -300,9 +299,7 @@ func TestConvertWritesNestedConfigs(t *testing.T) {
 		Type string         `json:"model_type"`
 		Text map[string]any `json:"text_config"`
 	}
-	if err := json.Unmarshal(golden.Open(t, out).Config(), &got); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, golden.Open(t, out).Config(), &got)
 	rope, _ := got.Text["rope_parameters"].(map[string]any)
 	if got.Type != "qwen3_5" || got.Text["mtp_num_hidden_layers"] != 1.0 || got.Text["full_attention_interval"] != 2.0 ||
 		got.Text["linear_conv_kernel_dim"] != 4.0 || rope["rope_theta"] != 10000.0 || rope["partial_rotary_factor"] != 0.25 ||

@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -106,10 +105,7 @@ func TestExtractHeadNeedsItsShardsOnly(t *testing.T) {
 			s.files[file] = append(s.files[file], x)
 		}
 		delete(s.files, mainFile)
-		index, err := json.Marshal(map[string]any{"weight_map": where})
-		if err != nil {
-			t.Fatal(err)
-		}
+		index := filetest.Encode(t, map[string]any{"weight_map": where})
 		s.texts[checkpoint.IndexFile] = string(index)
 		delete(s.files, "model-00001-of-00003.safetensors")
 		if kept == "head" {
@@ -200,10 +196,7 @@ func TestInjectHeadReplacesItsOwn(t *testing.T) {
 		var index struct {
 			Map map[string]string `json:"weight_map"`
 		}
-		text := filetest.Read(t, filepath.Join(bare, checkpoint.IndexFile))
-		if err := json.Unmarshal(text, &index); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, filetest.Read(t, filepath.Join(bare, checkpoint.IndexFile)), &index)
 		n := 0
 		for _, file := range index.Map {
 			if file == checkpoint.SidecarFile {

@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"encoding/json"
 	"math"
 	"path/filepath"
 	"slices"
@@ -47,9 +46,7 @@ func gains(t *testing.T, dir string) map[string][]float32 {
 // configOf is the config of a folder.
 func configOf(t *testing.T, dir string) (top, text map[string]any) {
 	t.Helper()
-	if err := json.Unmarshal(golden.Open(t, dir).Config(), &top); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, golden.Open(t, dir).Config(), &top)
 	text, _ = top["text_config"].(map[string]any)
 	return top, text
 }

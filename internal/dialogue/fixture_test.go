@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/jinja"
 )
 
@@ -202,9 +203,7 @@ type rendering struct {
 func TestRenderEqualsReference(t *testing.T) {
 	for _, s := range references() {
 		var cases []rendering
-		if err := json.Unmarshal(readFile(t, s.cases), &cases); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, readFile(t, s.cases), &cases)
 		templates := map[string]*Template{}
 		refused := 0
 		for i, c := range cases {

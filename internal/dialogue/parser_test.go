@@ -1,7 +1,6 @@
 package dialogue
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 const parserTools = `[{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
@@ -459,9 +459,7 @@ func TestConvertSurvivesWideSchemas(t *testing.T) {
 	wide := strings.Repeat(`{"$ref": "#/properties/x"},`, 1000)
 	var tool chat.Tool
 	schema := `{"name": "f", "parameters": {"properties": {"x": {"anyOf": [` + wide + `{"type": "integer"}]}}}}`
-	if err := json.Unmarshal([]byte(schema), &tool); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, schema, &tool)
 	if got, ok := convert(tool, "x", "a", false).Text(); !ok || got != "a" {
 		t.Errorf("got %q, %v", got, ok)
 	}

@@ -44,9 +44,7 @@ func embeddedVocabulary(t testing.TB) *vocabulary {
 			Content string
 		} `json:"added_tokens"`
 	}
-	if err := json.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, data, &file)
 	v := &vocabulary{tok, map[int32]string{}}
 	for _, a := range file.Added {
 		v.controls[a.ID] = a.Content
@@ -373,9 +371,7 @@ func TestHonestPromptsOfFamiliesKeepTheirTokens(t *testing.T) {
 			Tools          json.RawMessage
 			Kwargs         json.RawMessage
 		}
-		if err := json.Unmarshal(readFile(t, r.cases), &cases); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, readFile(t, r.cases), &cases)
 		templates := map[string]*Template{}
 		n, tokens, forged := 0, 0, 0
 		for _, c := range cases {

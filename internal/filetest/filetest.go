@@ -1,7 +1,8 @@
-// Package filetest reads and writes files of tests. A failure ends the test.
+// Package filetest reads and writes files and JSON of tests. A failure ends the test.
 package filetest
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,7 +19,7 @@ func Read(tb testing.TB, path string) []byte {
 }
 
 // Write writes data to the file at path, makes the folders above it and returns path.
-func Write[T string | []byte](tb testing.TB, path string, data T) string {
+func Write[T ~string | ~[]byte](tb testing.TB, path string, data T) string {
 	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		tb.Fatal(err)
@@ -30,11 +31,29 @@ func Write[T string | []byte](tb testing.TB, path string, data T) string {
 }
 
 // Folder writes files to a temporary folder and returns its path. The keys are paths with slashes.
-func Folder[T string | []byte](tb testing.TB, files map[string]T) string {
+func Folder[T ~string | ~[]byte](tb testing.TB, files map[string]T) string {
 	tb.Helper()
 	dir := tb.TempDir()
 	for name, data := range files {
 		Write(tb, filepath.Join(dir, filepath.FromSlash(name)), data)
 	}
 	return dir
+}
+
+// Encode returns v as JSON.
+func Encode(tb testing.TB, v any) []byte {
+	tb.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return text
+}
+
+// Decode reads JSON into v.
+func Decode[T ~string | ~[]byte](tb testing.TB, text T, v any) {
+	tb.Helper()
+	if err := json.Unmarshal([]byte(text), v); err != nil {
+		tb.Fatal(err)
+	}
 }

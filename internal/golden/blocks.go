@@ -3,7 +3,6 @@ package golden
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"io"
 	"path/filepath"
 	"testing"
@@ -40,9 +39,7 @@ func Blocks(tb testing.TB) []*BlockMatrix {
 	tb.Helper()
 	dir := filepath.Join(root(tb), "internal", "golden", "testdata", "gguf")
 	index := map[string]*BlockMatrix{}
-	if err := json.Unmarshal(filetest.Read(tb, filepath.Join(dir, "index.json")), &index); err != nil {
-		tb.Fatal(err)
-	}
+	filetest.Decode(tb, filetest.Read(tb, filepath.Join(dir, "index.json")), &index)
 	numbers := func(data []byte) []float32 {
 		x := make([]float32, len(data)/4)
 		dtype.ToF32(x, dtype.F32, data)

@@ -21,11 +21,8 @@ type referenceCases struct {
 
 func loadReference(t testing.TB) (referenceCases, *Map) {
 	t.Helper()
-	data := filetest.Read(t, "testdata/cases.json")
 	var ref referenceCases
-	if err := json.Unmarshal(data, &ref); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, filetest.Read(t, "testdata/cases.json"), &ref)
 	vars, err := DecodeJSON(ref.Vars)
 	if err != nil {
 		t.Fatal(err)

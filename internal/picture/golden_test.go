@@ -156,14 +156,10 @@ func TestSizesEqualTheReference(t *testing.T) {
 	for _, row := range slices.Concat(golden.Image, golden.Video) {
 		numbers := make([]int, len(row)-1)
 		for i := range numbers {
-			if err := json.Unmarshal(row[i], &numbers[i]); err != nil {
-				t.Fatal(err)
-			}
+			filetest.Decode(t, row[i], &numbers[i])
 		}
 		var want *[2]int // height, width
-		if err := json.Unmarshal(row[len(row)-1], &want); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, row[len(row)-1], &want)
 		n := len(numbers)
 		height, width := numbers[n-4], numbers[n-3]
 		c.MinPixels, c.MaxPixels = numbers[n-2], numbers[n-1]

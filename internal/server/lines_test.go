@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/batch"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // startBatches serves the embedded model with batches in a folder, at a time that tests set.
@@ -113,9 +114,7 @@ func TestBatchAnswersAsTheEndpointDoes(t *testing.T) {
 				} `json:"body"`
 			} `json:"response"`
 		}
-		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, text, &l)
 		seed := map[string]uint64{"seeded": 1, "free": batch.Seed(b.ID, "free")}[l.ID]
 		if l.Response.Body.Foretoken.Seed != seed {
 			t.Errorf("%s has seed %d, want %d", l.ID, l.Response.Body.Foretoken.Seed, seed)
@@ -306,9 +305,7 @@ func TestBatchesRefuseWhatIsNone(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for more, after := true, ""; more; more, after = page.More, page.Last {
-		if err := json.Unmarshal([]byte(r.do("GET", "/v1/files?limit=3&order=asc&purpose=batch&after="+after, "").body), &page); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, r.do("GET", "/v1/files?limit=3&order=asc&purpose=batch&after="+after, "").body, &page)
 		for _, f := range page.Data {
 			seen[f.ID] = true
 		}
@@ -326,9 +323,7 @@ func TestBatchRepliesAreAsDocumented(t *testing.T) {
 	r, _ := startBatches(t, t.TempDir(), nil)
 	var f batch.File
 	a := r.upload("{", nil, "purpose", "batch")
-	if err := json.Unmarshal([]byte(a.body), &f); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, a.body, &f)
 	validateReply(t, doc, "POST /v1/files", a)
 	validateReply(t, doc, "GET /v1/files/{id}", r.do("GET", "/v1/files/"+f.ID, ""))
 	if content := r.do("GET", "/v1/files/"+f.ID+"/content", ""); content.body != "{" || content.header.Get("Content-Type") != "application/octet-stream" {
@@ -336,9 +331,7 @@ func TestBatchRepliesAreAsDocumented(t *testing.T) {
 	}
 	var b batch.Batch
 	a = r.do("POST", "/v1/batches", fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/completions","completion_window":"24h","output_expires_after":{"anchor":"created_at","seconds":3600}}`, f.ID))
-	if err := json.Unmarshal([]byte(a.body), &b); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, a.body, &b)
 	validateReply(t, doc, "POST /v1/batches", a)
 	r.wait(b.ID, batch.Failed)
 	validateReply(t, doc, "GET /v1/batches/{id}", r.do("GET", "/v1/batches/"+b.ID, ""))

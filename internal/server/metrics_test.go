@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"math"
 	"net/http"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // metricNames are a promise to dashboards and gateways.
@@ -114,9 +115,7 @@ func TestForcedTokensAreCountedApart(t *testing.T) {
 		}
 		body := `{"prompt": "There was", "temperature": 0, "guided_choice": ["a little girl named Lily and her friend", "nobody there at all"],
 			"foretoken": {"stats": true, "trace": true}, "mtp_depth": ` + depth + `}`
-		if err := json.Unmarshal([]byte(r.do("POST", "/v1/completions", body).body), &a); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, r.do("POST", "/v1/completions", body).body, &a)
 		forced, accepted := 0, 0
 		for _, token := range a.Foretoken.Tokens {
 			switch {
@@ -152,9 +151,7 @@ func TestMetricsAgreeWithAnswers(t *testing.T) {
 			} `json:"usage"`
 		}
 		body := `{"prompt": "` + strings.Repeat("Once upon a time there was a cat. ", 20) + `", "max_tokens": 40, "temperature": 0, "ignore_eos": true, "mtp_depth": 2}`
-		if err := json.Unmarshal([]byte(r.do("POST", "/v1/completions", body).body), &a); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, r.do("POST", "/v1/completions", body).body, &a)
 		prompt, tokens, cached = prompt+a.Usage.Prompt, tokens+a.Usage.Completion, cached+a.Usage.Details.Cached
 	}
 	if cached == 0 {
@@ -239,9 +236,7 @@ func TestStatusShowsWhatRuns(t *testing.T) {
 		o.Models = append(o.Models, Model{Name: "other", Path: "tiny"})
 	})
 	look := func() (o overview) {
-		if err := json.Unmarshal([]byte(r.do("GET", "/v1/status", "").body), &o); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, r.do("GET", "/v1/status", "").body, &o)
 		return o
 	}
 	if o := look(); len(o.Models) != 2 || o.Models[0].ID != "tiny" || o.Models[0].State != stateLoaded || o.Models[1].State != stateIdle || o.Models[0].KVBudget == 0 {

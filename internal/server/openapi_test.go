@@ -28,9 +28,7 @@ type object = map[string]any
 func openapiDocument(t *testing.T) object {
 	t.Helper()
 	var doc object
-	if err := json.Unmarshal(document, &doc); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, document, &doc)
 	return doc
 }
 
@@ -292,9 +290,7 @@ func TestDecodersKnowTheFieldsOfTheDocument(t *testing.T) {
 	doc := openapiDocument(t)
 	r, _ := startBatches(t, t.TempDir(), func(o *Options) { o.StrictFields = true })
 	var file batch.File
-	if err := json.Unmarshal([]byte(r.upload("{}", nil, "purpose", "batch").body), &file); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, r.upload("{}", nil, "purpose", "batch").body, &file)
 	for pattern, operation := range operations(doc) {
 		schema := at(operation, "requestBody", "content", "application/json", "schema")
 		if schema == nil {
@@ -307,10 +303,7 @@ func TestDecodersKnowTheFieldsOfTheDocument(t *testing.T) {
 			t.Fatalf("%s: %d %s", pattern, got.status, got.body)
 		}
 		variants(doc, schema, sample, func(field string, v any) {
-			data, err := json.Marshal(v)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := filetest.Encode(t, v)
 			if got := r.do(http.MethodPost, path, string(data)); got.status != http.StatusOK {
 				t.Errorf("%s with %s as null: %d %s", pattern, field, got.status, got.body)
 			}
@@ -343,9 +336,7 @@ func TestDocumentedCallsWork(t *testing.T) {
 	}
 	stored := r.do(http.MethodPost, "/v1/responses", samples["POST /v1/responses"])
 	var response struct{ ID string }
-	if err := json.Unmarshal([]byte(stored.body), &response); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, stored.body, &response)
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
 		validateReply(t, doc, method+" /v1/responses/{id}", r.do(method, "/v1/responses/"+response.ID, ""))
 	}

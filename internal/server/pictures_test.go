@@ -127,9 +127,7 @@ func TestConversationsKeepTheirPictures(t *testing.T) {
 	url := dataURL(example(t))
 	var first struct{ ID string }
 	a := r.do("POST", "/v1/responses", asked(t, "")["/v1/responses"][0])
-	if err := json.Unmarshal([]byte(a.body), &first); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, a.body, &first)
 	again := r.do("POST", "/v1/responses", `{"temperature": 0, "max_output_tokens": 8, "previous_response_id": "`+first.ID+`", "input": "What do you see?"}`)
 	whole := r.do("POST", chatPath, `{"temperature": 0, "max_tokens": 8, "messages": [
 		{"role": "user", "content": [{"type": "image_url", "image_url": {"url": `+url+`}}, {"type": "text", "text": "What do you see?"}]},

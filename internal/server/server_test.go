@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
@@ -183,9 +183,7 @@ func TestReadyShowsProgress(t *testing.T) {
 	look := func() (a readiness, status int) {
 		w := newAnswer()
 		s.Handler().ServeHTTP(w, get("/readyz"))
-		if err := json.Unmarshal(w.body.Bytes(), &a); err != nil {
-			t.Fatal(err)
-		}
+		filetest.Decode(t, w.body.Bytes(), &a)
 		return a, w.status
 	}
 	if a, status := look(); a.Ready || a.State != "loading" || a.Models[0].State != stateIdle || status != http.StatusServiceUnavailable {

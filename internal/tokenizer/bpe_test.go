@@ -1,12 +1,13 @@
 package tokenizer
 
 import (
-	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // plainBPE is byte-pair encoding by its definition, on the spelling of the
@@ -24,9 +25,7 @@ func newPlainBPE(tb testing.TB, file []byte) *plainBPE {
 			Merges [][2]string
 		}
 	}
-	if err := json.Unmarshal(file, &doc); err != nil {
-		tb.Fatal(err)
-	}
+	filetest.Decode(tb, file, &doc)
 	p := &plainBPE{vocab: doc.Model.Vocab, ranks: map[[2]string]int{}}
 	for i, m := range doc.Model.Merges {
 		p.ranks[m] = i

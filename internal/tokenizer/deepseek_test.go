@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"encoding/json"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -75,11 +74,8 @@ type splits struct {
 // TestPretokenizersEqualReference has the expressions as the files have them, line ends as
 // escapes and not.
 func TestPretokenizersEqualReference(t *testing.T) {
-	data := filetest.Read(t, "testdata/splits.json")
 	var s splits
-	if err := json.Unmarshal(data, &s); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, filetest.Read(t, "testdata/splits.json"), &s)
 	if len(s.Patterns) != 2 || len(s.Cases) < 40 {
 		t.Fatalf("%d patterns, %d cases", len(s.Patterns), len(s.Cases))
 	}

@@ -1,9 +1,10 @@
 package tokenizer
 
 import (
-	"encoding/json"
 	"maps"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // object is JSON to be changed by a test.
@@ -44,11 +45,7 @@ func smallFile(tb testing.TB, change func(file, model object)) []byte {
 	if change != nil {
 		change(file, model)
 	}
-	data, err := json.Marshal(file)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return data
+	return filetest.Encode(tb, file)
 }
 
 func sequence(steps ...any) object {

@@ -133,11 +133,7 @@ func TestEncodeEqualsDefinition(t *testing.T) {
 	for _, f := range flavors {
 		t.Run("pattern="+f.name, func(t *testing.T) {
 			spelled := func(expr string) []byte {
-				text, err := json.Marshal(expr)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return text
+				return filetest.Encode(t, expr)
 			}
 			file := bytes.Replace(tinyFile(t), spelled(qwen35Pattern), spelled(f.expr), 1)
 			if !bytes.Contains(file, spelled(f.expr)) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 )
 
@@ -41,9 +42,7 @@ func fixture(t *testing.T, name string, edits ...edit) *folder {
 	t.Helper()
 	c := openFolder(t, golden.Dir(t, name))
 	f := &folder{tensors: map[string]tensor{}, beside: map[string]tensor{}}
-	if err := json.Unmarshal(c.Config(), &f.config); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, c.Config(), &f.config)
 	for _, n := range c.Tensors() {
 		x, err := c.Tensor(n)
 		if err != nil {

@@ -1,7 +1,6 @@
 package qwen35
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 )
@@ -218,10 +218,7 @@ func setting(name string, value any) edit {
 func configText(old, text string) edit {
 	return func(t *testing.T, f *folder) {
 		t.Helper()
-		b, err := json.Marshal(f.config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := filetest.Encode(t, f.config)
 		s := strings.Replace(string(b), "0.000001", "1e-6", 1)
 		if !strings.Contains(s, old) {
 			t.Fatalf("config has no %s: %s", old, s)

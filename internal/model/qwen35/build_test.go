@@ -1,7 +1,6 @@
 package qwen35
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -62,9 +61,7 @@ func specFolder(t *testing.T, c golden.SpecConfig, edits ...edit) *folder {
 func newFolder(t *testing.T, config []byte) *folder {
 	t.Helper()
 	f := &folder{files: map[string]*weightFile{mainFile: {}}, texts: map[string]string{}}
-	if err := json.Unmarshal(config, &f.config); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, config, &f.config)
 	return f
 }
 
@@ -175,10 +172,7 @@ func (x *tensor) rows(n int) []tensor {
 func (f *folder) write(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	config, err := json.Marshal(f.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := filetest.Encode(t, f.config)
 	texts := maps.Clone(f.texts)
 	if _, ok := texts["config.json"]; !ok {
 		texts["config.json"] = string(config)
@@ -342,10 +336,7 @@ func sharded(n int, head string) edit {
 			index[x.name] = file
 		}
 		delete(f.files, mainFile)
-		text, err := json.Marshal(map[string]any{"metadata": map[string]any{"total_size": 1}, "weight_map": index})
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := filetest.Encode(t, map[string]any{"metadata": map[string]any{"total_size": 1}, "weight_map": index})
 		f.texts[mainFile+".index.json"] = string(text)
 	}
 }

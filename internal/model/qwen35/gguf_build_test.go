@@ -151,9 +151,7 @@ func newLlama(t testing.TB, config []byte, arch string, choose func(string, int)
 	var f struct {
 		Text map[string]any `json:"text_config"`
 	}
-	if err := json.Unmarshal(config, &f); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, config, &f)
 	return &llama{arch: arch, text: f.Text, choose: choose, stored: map[string][]float32{}}
 }
 
@@ -255,9 +253,7 @@ func (l *llama) tokenizer(t *testing.T, dir string) {
 			Merges []json.RawMessage
 		}
 	}
-	if err := json.Unmarshal(text, &f); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, text, &f)
 	size := l.n("vocab_size")
 	for _, id := range f.Model.Vocab {
 		size = max(size, id+1)
@@ -283,9 +279,7 @@ func (l *llama) tokenizer(t *testing.T, dir string) {
 		var pair []string
 		if json.Unmarshal(raw, &pair) != nil {
 			pair = []string{""}
-			if err := json.Unmarshal(raw, &pair[0]); err != nil {
-				t.Fatal(err)
-			}
+			filetest.Decode(t, raw, &pair[0])
 		}
 		merges = append(merges, strings.Join(pair, " "))
 	}

@@ -1,7 +1,6 @@
 package qwen35
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -23,9 +22,7 @@ import (
 func wideGGUF(t *testing.T, typ string) string {
 	t.Helper()
 	var config map[string]any
-	if err := json.Unmarshal(specDense.JSON(), &config); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, specDense.JSON(), &config)
 	text := config["text_config"].(map[string]any)
 	for key, n := range map[string]int{
 		"vocab_size": 64, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1, "full_attention_interval": 2,
@@ -33,10 +30,7 @@ func wideGGUF(t *testing.T, typ string) string {
 	} {
 		text[key] = n
 	}
-	edited, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	edited := filetest.Encode(t, config)
 	cfg, err := parseConfig(t, string(edited), "")
 	if err != nil {
 		t.Fatal(err)

@@ -82,10 +82,7 @@ func measureLoading(t *testing.T, dir string) {
 	r := open(t, dir, 0, o)
 	f.Peak = peakMemory(t)
 	f.Loaded = r.Info().Bytes
-	out, err := json.Marshal(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := filetest.Encode(t, f)
 	fmt.Printf("%s\n", out)
 }
 
@@ -138,10 +135,7 @@ func largeCheckpoint(t testing.TB, bits, vocab, layers int) string {
 		"intermediate_size": width, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 128,
 		"linear_num_key_heads": 2, "linear_num_value_heads": 4,
 	}
-	text, err := json.Marshal(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Encode(t, config)
 	dir := t.TempDir()
 	filetest.Write(t, filepath.Join(dir, "config.json"), text)
 	s := &shapes{bits: bits}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
@@ -254,10 +255,7 @@ func TestToolsRoundTrip(t *testing.T) {
 		if err := json.Unmarshal(use.Input, &input); err != nil || input.Place == "" || input.Days < 1 || input.Days > 3 {
 			t.Fatalf("%s: input %s: %v", kind, use.Input, err)
 		}
-		data, err := json.Marshal(m.Content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := filetest.Encode(t, m.Content)
 		for _, content := range []string{`"sunny"`, `[{"type": "text", "text": "sunny"}]`} {
 			for _, failed := range []string{"", `, "is_error": true`} {
 				next := ask(t, `{"model": "thinker", "max_tokens": 8, `+weather+`, "messages": [{"role": "user", "content": "Weather in Rome?"}, {"role": "assistant", "content": `+

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/server/body"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
@@ -29,10 +30,7 @@ func TestThreadsAreTheWholeConversation(t *testing.T) {
 		func(request string) *message { return &listen(t, request).message },
 	} {
 		first := say(begin)
-		content, err := json.Marshal(first.Content)
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := filetest.Encode(t, first.Content)
 		const name = `{"role": "user", "content": "What is my name?"}`
 		second := say(continued(first.ID, name))
 		whole := say(strings.Replace(strings.Replace(begin, `."}]}`, `."}, {"role": "assistant", "content": `+string(content)+`}, `+name+`]}`, 1), `"thread": {"type": "create"},`, "", 1))

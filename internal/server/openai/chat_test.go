@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
@@ -255,10 +256,7 @@ func TestChatLogProbs(t *testing.T) {
 func TestChatLogitBiasRulesOutAToken(t *testing.T) {
 	request := `{` + story + `, "max_tokens": 1, "temperature": 0, "foretoken": {"trace": true}`
 	first := ask[chatObject](t, chatPath, request+`}`).Foretoken.Tokens[0]
-	id, err := json.Marshal(first.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := filetest.Encode(t, first.ID)
 	second := ask[chatObject](t, chatPath, request+`, "logit_bias": {"`+string(id)+`": -100}}`).Foretoken.Tokens[0]
 	if second.ID == first.ID {
 		t.Errorf("token %d was drawn in spite of its bias", first.ID)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/server/generate"
 )
 
@@ -99,10 +100,7 @@ func TestTextStreamEqualsWhole(t *testing.T) {
 
 func TestTextPromptsAreTheirOwn(t *testing.T) {
 	prompts := []string{"Once upon a time", "The dog", "A boy named"}
-	list, err := json.Marshal(prompts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := filetest.Encode(t, prompts)
 	together := ask[textObject](t, textPath, `{"seed": 3, "prompt": `+string(list)+`}`)
 	if len(together.Choices) != 3 {
 		t.Fatalf("%d choices", len(together.Choices))

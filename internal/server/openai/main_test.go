@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
@@ -80,9 +81,6 @@ var made = regexp.MustCompile(`"(chatcmpl-|cmpl-|resp_|msg_|rs_|fc_|ctc_|call_)[
 // stable is the JSON of a response without the unique parts.
 func stable(t *testing.T, v any) string {
 	t.Helper()
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Encode(t, v)
 	return made.ReplaceAllString(string(text), `"$1"`)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/server/generate"
 	"github.com/foretoken/foretoken/internal/server/generate/generatetest"
 )
@@ -70,10 +71,7 @@ func TestRenderedChatIsWhatIsGenerated(t *testing.T) {
 		if whole.Usage.Prompt != len(r.IDs) {
 			t.Errorf("%s: %d ids, and a prompt of %d tokens", q, len(r.IDs), whole.Usage.Prompt)
 		}
-		ids, err := json.Marshal(r.IDs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ids := filetest.Encode(t, r.IDs)
 		again := ask[completion](t, textPath, fmt.Sprintf(`{"model": %q, "prompt": %s, "max_tokens": 3, "temperature": 0`, r.Model, ids)+traced)
 		if want := (len(r.IDs) - 1) / 64 * 64; *again.Usage.PromptDetails.Cached < want {
 			t.Errorf("%s: %d tokens of the ids were cached, want %d", q, *again.Usage.PromptDetails.Cached, want)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/chat"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/server/body"
 )
 
@@ -114,10 +115,7 @@ func TestResponseToolRoundTrip(t *testing.T) {
 	// A client that sends all of it itself gets the same.
 	var items, references []string
 	for _, i := range first.Output {
-		text, err := json.Marshal(i)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := filetest.Encode(t, i)
 		items = append(items, string(text))
 		references = append(references, fmt.Sprintf(`{"type": "item_reference", "id": %q}`, i.ID))
 	}

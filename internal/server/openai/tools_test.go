@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken"
+	"github.com/foretoken/foretoken/internal/filetest"
 )
 
 // kit are tools of all kinds that a client runs: in namespaces and out of them, with arguments
@@ -50,9 +51,7 @@ func TestCallsAreReportedAsTheClientKnowsThem(t *testing.T) {
 		var last event
 		for _, e := range listen(t, responsesPath, request) {
 			var got event
-			if err := json.Unmarshal([]byte(e.data), &got); err != nil {
-				t.Fatal(err)
-			}
+			filetest.Decode(t, e.data, &got)
 			switch e.name {
 			case "response.custom_tool_call_input.delta", "response.function_call_arguments.delta":
 				deltas.WriteString(*got.Delta)
@@ -77,10 +76,7 @@ func TestCustomToolRoundTrip(t *testing.T) {
 	call := first.Output[0]
 	output := fmt.Sprintf(`{"type": "custom_tool_call_output", "call_id": %q, "name": "note", "output": [{"type": "input_text", "text": "done"}]}`, call.CallID)
 	thought := `{"type": "reasoning", "id": "rs_1", "summary": [], "content": null, "encrypted_content": "gAAAA"}`
-	text, err := json.Marshal(call)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Encode(t, call)
 	more := `"max_output_tokens": 8, "tool_choice": "none", ` + rest
 	stored := ask[responseObject](t, responsesPath, fmt.Sprintf(`{"previous_response_id": %q, "input": [%s], %s}`, first.ID, output, more))
 	sent := ask[responseObject](t, responsesPath, fmt.Sprintf(`{"store": false, "input": [{"role": "user", "content": "Change it."}, %s, %s, %s], %s}`, thought, text, output, more))
@@ -98,10 +94,7 @@ func TestChatCustomTools(t *testing.T) {
 	if len(calls) != 1 || calls[0].Type != "custom" || calls[0].Function != nil || calls[0].Custom.Name != "word" || !regexp.MustCompile(`^[xy]{2}$`).MatchString(calls[0].Custom.Input) {
 		t.Fatalf("%s", stable(t, c))
 	}
-	text, err := json.Marshal(c.Choices[0].Message)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := filetest.Encode(t, c.Choices[0].Message)
 	ask[chatObject](t, chatPath, `{"model": "thinker", "max_tokens": 2, "messages": [{"role": "user", "content": "Hi."}, `+string(text)+`, {"role": "tool", "tool_call_id": "`+calls[0].ID+`", "content": "ok"}], `+tools+`}`)
 }
 

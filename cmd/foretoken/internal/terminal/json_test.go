@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/sample"
 )
 
@@ -34,9 +35,7 @@ func TestReportOfCanceledAnswerIsJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	var r Report
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		t.Fatal(err)
-	}
+	filetest.Decode(t, out.Bytes(), &r)
 	if r.FinishReason != "canceled" || len(r.TokenIDs) != 1 || len(r.LogProbs) != len(r.TokenIDs) {
 		t.Errorf("canceled at the first text: %s", &out)
 	}
