@@ -90,9 +90,9 @@ function pictureOf(error, messages) {
 // plain is an error about an image, without the position that it begins with.
 const plain = (message) => message.replace(/^(?:messages\[\S+: )?(?:image or video \d+: )?/, "").replace(/^\p{Ll}/u, (c) => c.toUpperCase()).replace(/[^.!?]$/, "$&.");
 
-// sees describes a model's use of images: {pixels} it can use of one, 0 if that is not known,
+// visionOf describes a model's use of images: {pixels} it can use of one, 0 if that is not known,
 // or null if it takes none. If the server does not tell, all models are assumed to take images.
-export function sees({ input_modalities: kinds, foretoken: about }) {
+export function visionOf({ input_modalities: kinds, foretoken: about }) {
   if (Array.isArray(kinds) && !kinds.includes("image")) return null;
   return { pixels: about?.vision?.max_pixels ?? 0 };
 }

@@ -2,7 +2,7 @@
 
 import { Album, picturesOf } from "./album.js";
 import { Answer, blank, pause } from "./answer.js";
-import { Problem, loading, models, sees, status } from "./api.js";
+import { Problem, loading, models, status, visionOf } from "./api.js";
 import { Attachments, dropZone } from "./attach.js";
 import { Conversations, toRequest } from "./conversations.js";
 import { byId, h, sends } from "./dom.js";
@@ -50,7 +50,7 @@ class App {
 
   #listen() {
     this.attached.listen(document);
-    dropZone(byId("drop"), () => this.#sight().blind || "Drop images here");
+    dropZone(byId("drop"), () => this.#vision().refusal || "Drop images here");
     byId("viewer").addEventListener("click", () => byId("viewer").close());
     byId("composer").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -113,11 +113,11 @@ class App {
     this.attached.refresh();
   }
 
-  // #sight describes the chosen model's use of images, for Attachments.
-  #sight() {
+  // #vision describes the chosen model's use of images, for Attachments.
+  #vision() {
     const model = this.models.find(({ id }) => id === byId("model").value);
-    const vision = model ? sees(model) : { pixels: 0 }; // not known yet: the server will tell
-    return vision ? { blind: "", ...vision } : { blind: `${model.id} does not accept images.`, pixels: 0 };
+    const vision = model ? visionOf(model) : { pixels: 0 }; // not known yet: the server will tell
+    return vision ? { refusal: "", ...vision } : { refusal: `${model.id} does not accept images.`, pixels: 0 };
   }
 
   // #pictures shows the images of a conversation, and adds others. wrong is the
@@ -125,7 +125,7 @@ class App {
   #pictures(conversation, wrong) {
     return {
       album: this.album,
-      sight: () => this.#sight(),
+      vision: () => this.#vision(),
       url: (picture) => this.album.url(conversation?.id, picture),
       problem: ({ id }) => (wrong?.picture === id ? wrong.message : ""),
     };
@@ -254,9 +254,9 @@ class App {
     if (!(await attached.ready()) || this.running) return;
     const content = this.prompt.value;
     if (content.trim() === "" && attached.pictures.length === 0) return;
-    const { blind } = this.#sight();
-    if (blind && picturesOf(this.conversation).length > 0) {
-      attached.tell(`${blind} This conversation has some: choose another model, or begin a new one.`);
+    const { refusal } = this.#vision();
+    if (refusal && picturesOf(this.conversation).length > 0) {
+      attached.tell(`${refusal} This conversation has some: choose another model, or begin a new one.`);
       return;
     }
     attached.tell("");

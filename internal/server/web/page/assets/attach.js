@@ -5,8 +5,8 @@ import { Unusable, read, types } from "./picture.js";
 
 // Attachments are the images of a message that is being written.
 //
-// button asks for files, list shows the images, note shows errors. sight() says
-// why the model takes no images (blind, else "") and how many pixels it can use. url(picture)
+// button asks for files, list shows the images, note shows errors. vision() says
+// why the model takes no images (refusal, else "") and how many pixels it can use. url(picture)
 // is the address of an image for an img element.
 export class Attachments {
   #taken = 0; // files that are still being read
@@ -14,15 +14,15 @@ export class Attachments {
   #reading = Promise.resolve();
   #added = new Set(); // ids of images that no message has yet
 
-  constructor({ button, list, note }, { album, sight, url, pictures = [] }) {
-    Object.assign(this, { button, list, note, album, sight, url });
+  constructor({ button, list, note }, { album, vision, url, pictures = [] }) {
+    Object.assign(this, { button, list, note, album, vision, url });
     this.pictures = [...pictures];
     this.tell("");
     this.#arrange();
     for (const picture of pictures) this.#fill(this.#tile(picture.name), picture);
     const input = h("input", { type: "file", accept: types, multiple: true, hidden: true });
     button.after(input);
-    button.addEventListener("click", () => (this.sight().blind ? this.tell(this.sight().blind) : input.click()));
+    button.addEventListener("click", () => (this.vision().refusal ? this.tell(this.vision().refusal) : input.click()));
     input.addEventListener("change", () => {
       this.add(input.files);
       input.value = ""; // so that the same file can be chosen again
@@ -32,10 +32,10 @@ export class Attachments {
 
   // refresh shows whether the model takes images.
   refresh() {
-    const { blind } = this.sight();
-    const name = blind ? `Add images: ${blind}` : "Add images";
+    const { refusal } = this.vision();
+    const name = refusal ? `Add images: ${refusal}` : "Add images";
     for (const attribute of ["aria-label", "title"]) this.button.setAttribute(attribute, name);
-    this.button.setAttribute("aria-disabled", String(blind !== "")); // but it can be asked why
+    this.button.setAttribute("aria-disabled", String(refusal !== "")); // but it can be asked why
   }
 
   // listen accepts files that are pasted into an element or dropped on it.
@@ -52,10 +52,10 @@ export class Attachments {
 
   // add reads files, one after another, and shows errors.
   add(files) {
-    const { blind } = this.sight();
-    this.tell(blind);
+    const { refusal } = this.vision();
+    this.tell(refusal);
     this.#writeOn();
-    if (blind) return;
+    if (refusal) return;
     for (const file of files) {
       const tile = this.#tile(file.name || "Image");
       this.#taken++;
@@ -65,7 +65,7 @@ export class Attachments {
 
   async #read(file, tile) {
     try {
-      const picture = this.album.add(await read(file, this.sight().pixels));
+      const picture = this.album.add(await read(file, this.vision().pixels));
       this.#added.add(picture.id);
       if (!tile.isConnected) return this.album.discard(picture); // taken back already
       this.pictures.push(picture);
@@ -86,9 +86,9 @@ export class Attachments {
   async ready() {
     const before = this.#refused;
     while (this.#taken > 0) await this.#reading;
-    const { blind } = this.sight();
-    if (blind && this.pictures.length > 0) this.tell(`${blind} Choose another model, or remove them.`);
-    return this.#refused === before && (blind === "" || this.pictures.length === 0);
+    const { refusal } = this.vision();
+    if (refusal && this.pictures.length > 0) this.tell(`${refusal} Choose another model, or remove them.`);
+    return this.#refused === before && (refusal === "" || this.pictures.length === 0);
   }
 
   // take returns the images for a message and removes them.
