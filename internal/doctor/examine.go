@@ -34,7 +34,7 @@ type Report struct {
 	Perplexity float64        `json:"perplexity"` // on the built-in text
 	Positions  int            `json:"positions"`  // at which drafts were made
 	Trials     []trial        `json:"acceptance"`
-	Sight      *Sight         `json:"sight,omitempty"` // nil if it takes no images
+	Images     *ImageTest     `json:"sight,omitempty"` // nil if it takes no images
 	Costs      *measure.Costs `json:"costs"`
 	Speeds     []speed        `json:"speeds"`
 	Best       speed          `json:"best"` // of Speeds; depth 0 is one of the choices
@@ -122,7 +122,7 @@ func (e *examination) run() (err error) {
 	if e.Perplexity, err = e.perplexity(ids); err != nil {
 		return err
 	}
-	if err := e.see(); err != nil {
+	if err := e.testImages(); err != nil {
 		return err
 	}
 	sizes := []int{e.m.Info().Vocab}

@@ -19,8 +19,8 @@ import (
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
-// Sight is the result for two images with known content.
-type Sight struct {
+// ImageTest is the result for two images with known content.
+type ImageTest struct {
 	Tokens  int     `json:"tokens"`  // of each image
 	Seconds float64 `json:"seconds"` // of the tower for each
 	Finite  bool    `json:"finite"`  // all rows are numbers
@@ -98,9 +98,9 @@ func square(row []float32) (sum float64) {
 	return sum
 }
 
-// see feeds two images to the model, and compares the likelihood of sentences about each.
-func (e *examination) see() error {
-	s, ok := e.m.(model.Sighted)
+// testImages feeds two images to the model, and compares the likelihood of sentences about each.
+func (e *examination) testImages() error {
+	s, ok := e.m.(model.Multimodal)
 	if !ok || e.Pictures == nil || e.template == nil || !e.Template.Pictures {
 		return nil
 	}
@@ -129,7 +129,7 @@ func (e *examination) see() error {
 			return err
 		}
 	}
-	e.Sight = &Sight{Tokens: views[0].Tokens(), Seconds: time.Since(start).Seconds() / 2, Finite: true}
+	e.Images = &ImageTest{Tokens: views[0].Tokens(), Seconds: time.Since(start).Seconds() / 2, Finite: true}
 	sum := 0.0
 	var rows [2]backend.Tensor
 	for i := range rows {
@@ -142,11 +142,11 @@ func (e *examination) see() error {
 		sum += square(x) / float64(2*len(x))
 	}
 	if math.IsNaN(sum) || math.IsInf(sum, 0) {
-		e.Sight.Finite = false
+		e.Images.Finite = false
 		return nil
 	}
 	if e.textScale > 0 {
-		e.Sight.Scale = math.Sqrt(sum) / e.textScale
+		e.Images.Scale = math.Sqrt(sum) / e.textScale
 	}
 	for shown := range rows {
 		for said := range sentences {
@@ -157,7 +157,7 @@ func (e *examination) see() error {
 			if shown != said {
 				p = -p
 			}
-			e.Sight.Apart += p
+			e.Images.Apart += p
 		}
 	}
 	return nil
@@ -217,9 +217,9 @@ func (e *examination) believes(view *picture.Patches, rows backend.Tensor, answe
 	return sum, nil
 }
 
-// seeing judges the vision tower.
-func (r *Report) seeing() {
-	s := r.Sight
+// judgeImages judges the vision tower.
+func (r *Report) judgeImages() {
+	s := r.Images
 	if s == nil {
 		return
 	}
@@ -235,7 +235,7 @@ func (r *Report) seeing() {
 }
 
 // String describes the result, for people.
-func (s *Sight) String() string {
+func (s *ImageTest) String() string {
 	if !s.Finite {
 		return "the output of the vision tower is not finite"
 	}

@@ -37,8 +37,8 @@ func (r *Report) Page() string {
 	}
 	fmt.Fprintf(&b, "</div>\n<p>%s; a step of one token takes %s. Perplexity on the built-in text: %.1f.</p>\n",
 		html.EscapeString(printable(r.Device)), secondsText(r.Costs.Step), r.Perplexity)
-	if r.Sight != nil {
-		fmt.Fprintf(&b, "<p>Images: %s.</p>\n", html.EscapeString(r.Sight.String()))
+	if r.Images != nil {
+		fmt.Fprintf(&b, "<p>Images: %s.</p>\n", html.EscapeString(r.Images.String()))
 	}
 	if len(r.Trials) > 0 {
 		acceptance, trials, speeds := r.acceptance(), r.trials(), r.speedLines()

@@ -13,8 +13,8 @@ func (r *Report) Text(s plot.Style) string {
 	t.row("model", "%s: %s, %s parameters, %s", r.Name, r.Family, countText(r.Model.Parameters), bytesText(r.Bytes))
 	t.row("machine", "%s; a step takes %s", r.Device, secondsText(r.Costs.Step))
 	t.row("perplexity", "%.1f on the built-in text", r.Perplexity)
-	if r.Sight != nil {
-		t.row("images", "%s", r.Sight)
+	if r.Images != nil {
+		t.row("images", "%s", r.Images)
 	}
 	charts := []plot.Bars{}
 	if len(r.Trials) > 0 {

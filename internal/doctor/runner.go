@@ -26,8 +26,8 @@ func newRunner(ctx context.Context, m model.Model, b backend.Backend, vocab int)
 	return &runner{ctx: ctx, m: m, b: b, pool: state.NewPool(b, math.MaxInt64/2), vocab: min(vocab, m.Info().Vocab), width: m.Info().Width}
 }
 
-// prefill feeds ids to the model and calls see with every row of logits.
-func (r *runner) prefill(ids []int32, see func(row int, logits []float32)) (*measure.Text, error) {
+// prefill feeds ids to the model and calls visit with every row of logits.
+func (r *runner) prefill(ids []int32, visit func(row int, logits []float32)) (*measure.Text, error) {
 	s, err := r.pool.Open(r.m.Layout())
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (r *runner) prefill(ids []int32, see func(row int, logits []float32)) (*mea
 			return nil, err
 		}
 		for i, row := range logits {
-			see(at+i, row)
+			visit(at+i, row)
 		}
 		if err := r.keepHidden(out, []*measure.Text{t}, []int{len(part)}); err != nil {
 			return nil, err

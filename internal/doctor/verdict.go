@@ -25,7 +25,7 @@ func (r *Report) judge() {
 	default:
 		r.head()
 	}
-	r.seeing()
+	r.judgeImages()
 	r.Healthy = len(r.Findings) == 0
 	if r.Verdict == "" && r.Healthy {
 		r.sound()

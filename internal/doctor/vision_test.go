@@ -96,18 +96,18 @@ func TestExamineTriesTheTower(t *testing.T) {
 		}
 		r := &Report{Facts: facts}
 		e := &examination{runner: newRunner(t.Context(), m, b, facts.tok.Size()), Report: r, o: ExamineOptions{Progress: func(string) {}}}
-		if err := e.see(); err != nil {
+		if err := e.testImages(); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		r.seeing()
+		r.judgeImages()
 		if c.finding == "" {
-			if len(r.Findings) > 0 || r.Sight.Apart < 20 || r.Sight.Tokens != 16 || r.Sight.Scale < 1 || r.Sight.Scale > 50 || !strings.Contains(r.Sight.String(), "are told apart") {
-				t.Errorf("%s: %+v, %+v", c.name, r.Sight, r.Findings)
+			if len(r.Findings) > 0 || r.Images.Apart < 20 || r.Images.Tokens != 16 || r.Images.Scale < 1 || r.Images.Scale > 50 || !strings.Contains(r.Images.String(), "are told apart") {
+				t.Errorf("%s: %+v, %+v", c.name, r.Images, r.Findings)
 			}
 			continue
 		}
 		if len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, c.finding) || !strings.Contains(r.Findings[0].Remedy, "foretoken convert") {
-			t.Errorf("%s: %+v, %+v", c.name, r.Sight, r.Findings)
+			t.Errorf("%s: %+v, %+v", c.name, r.Images, r.Findings)
 		}
 	}
 }
