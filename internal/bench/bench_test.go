@@ -75,10 +75,10 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 	}
 	// 65,536 pixels are 256 patches of 16×16, more or less by the shape of this image. A patch is
 	// multiplied with all weights of the tower but a few.
-	if len(r.Sights) != 1 {
-		t.Fatalf("%d images", len(r.Sights))
+	if len(r.Images) != 1 {
+		t.Fatalf("%d images", len(r.Images))
 	}
-	s := r.Sights[0]
+	s := r.Images[0]
 	if s.Patches != 4*s.Tokens || s.Patches < 200 || s.Patches > 300 || s.LongestStep > s.Seconds || s.FirstToken < s.Seconds {
 		t.Errorf("image %+v", s)
 	}

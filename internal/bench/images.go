@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
-// Sight is the time from an image to the first token of an answer.
-type Sight struct {
+// ImageTime is the time from an image to the first token of an answer.
+type ImageTime struct {
 	Width        int     `json:"width"` // before resizing
 	Height       int     `json:"height"`
 	Patches      int     `json:"patches"`
@@ -28,8 +28,8 @@ type Sight struct {
 // question is the number of text tokens that follow an image.
 const question = 32
 
-// sights measures images.
-type sights struct {
+// imageRuns measures images.
+type imageRuns struct {
 	tower    model.Tower
 	patches  []*picture.Patches
 	prepare  []timing
@@ -43,8 +43,8 @@ func (r *modelRun) openSights() error {
 	if len(r.o.Images) == 0 {
 		return nil
 	}
-	s := &r.sights
-	if m, ok := r.m.(model.Sighted); ok {
+	s := &r.imageRuns
+	if m, ok := r.m.(model.Multimodal); ok {
 		var err error
 		if s.tower, err = m.Tower(); err != nil {
 			return err
@@ -59,18 +59,18 @@ func (r *modelRun) openSights() error {
 	return nil
 }
 
-// see measures each image once.
-func (r *modelRun) see() error {
+// measureImages measures each image once.
+func (r *modelRun) measureImages() error {
 	for i, size := range r.o.Images {
-		if err := r.seeOne(i, size); err != nil {
+		if err := r.measureImage(i, size); err != nil {
 			return fmt.Errorf("bench: image of %d×%d: %w", size[0], size[1], err)
 		}
 	}
 	return nil
 }
 
-func (r *modelRun) seeOne(i int, size [2]int) error {
-	s := &r.sights
+func (r *modelRun) measureImage(i int, size [2]int) error {
+	s := &r.imageRuns
 	err := r.add(&s.prepare[i], func() (took time.Duration, err error) {
 		c := picture.Images()
 		c.MaxPixels = r.o.MaxPixels
@@ -105,7 +105,7 @@ func (r *modelRun) seeOne(i int, size [2]int) error {
 
 // pass computes an image in the tower and returns the time of the longest step.
 func (r *modelRun) pass(p *picture.Patches) (longest time.Duration, err error) {
-	pass, err := r.sights.tower.Begin([]*picture.Patches{p})
+	pass, err := r.imageRuns.tower.Begin([]*picture.Patches{p})
 	if err != nil {
 		return 0, err
 	}
@@ -121,16 +121,16 @@ func (r *modelRun) pass(p *picture.Patches) (longest time.Duration, err error) {
 }
 
 // report takes medians.
-func (s *sights) report(out *ModelReport, sizes [][2]int) {
+func (s *imageRuns) report(out *ModelReport, sizes [][2]int) {
 	for i, size := range sizes {
 		p := s.patches[i]
-		x := Sight{
+		x := ImageTime{
 			Width: size[0], Height: size[1], Patches: p.Rows(), Tokens: p.Tokens(),
 			Prepare: measure.Median(s.prepare[i].seconds), Seconds: measure.Median(s.pass[i].seconds), LongestStep: s.longest[i],
 			TowerShares: s.pass[i].shares,
 		}
 		x.PerSecond, x.ProductsGOps = 1/x.Seconds, s.pass[i].ops/x.Seconds/1e9
 		x.FirstToken = x.Prepare + x.Seconds + measure.Median(s.answered[i].seconds)
-		out.Sights = append(out.Sights, x)
+		out.Images = append(out.Images, x)
 	}
 }

@@ -60,7 +60,7 @@ type ModelReport struct {
 	Kernels      [][]backend.Cost `json:"kernels,omitempty"`
 	DraftKernels []backend.Cost   `json:"draft_kernels,omitempty"`
 	VisionBits   int              `json:"vision_bits,omitempty"`
-	Sights       []Sight          `json:"images,omitempty"`
+	Images       []ImageTime      `json:"images,omitempty"`
 }
 
 // Pass is one pass over a few rows of one sequence.
@@ -154,11 +154,11 @@ type modelRun struct {
 	o    ModelOptions
 	say  func(string)
 
-	seq     *measure.Sequence
-	passes  []timing // by o.Rows
-	prompts []timing // by o.Prompts
-	draft   timing
-	sights  sights // by o.Images
+	seq       *measure.Sequence
+	passes    []timing // by o.Rows
+	prompts   []timing // by o.Prompts
+	draft     timing
+	imageRuns imageRuns // by o.Images
 }
 
 // timing is what one thing took.
@@ -283,7 +283,7 @@ func (r *modelRun) repeat() error {
 			return err
 		}
 	}
-	return r.see()
+	return r.measureImages()
 }
 
 // begin is a sequence for a prompt, after the context if there is one.
@@ -322,7 +322,7 @@ func (r *modelRun) report(out *ModelReport) {
 		n, seconds := r.o.Prompts[i], measure.Median(t.seconds)
 		out.Prompts = append(out.Prompts, Prefill{Tokens: n, Seconds: seconds, TokensPerSec: float64(n) / seconds, GOps: t.ops / seconds / 1e9, Shares: t.shares})
 	}
-	r.sights.report(out, r.o.Images)
+	r.imageRuns.report(out, r.o.Images)
 }
 
 var _ backend.Backend = (*timed)(nil)

@@ -307,7 +307,7 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 		console.Tell(w, fmt.Sprintf("prompt of %d tokens%s: %.0f ms, %.1f tok/s, %.0f Gop/s in matrix products\n", p.Tokens, after, p.Seconds*1e3, p.TokensPerSec, p.GOps))
 		console.Tell(w, fmt.Sprintf("  %s\n", shareText(p.Shares)))
 	}
-	for _, s := range r.Sights {
+	for _, s := range r.Images {
 		console.Tell(w, fmt.Sprintf("image of %d×%d: %d patches, %d tokens, %.0f ms in the tower of %d bits (longest step %.0f ms), %.0f Gop/s in matrix products, first token after %.0f ms\n",
 			s.Width, s.Height, s.Patches, s.Tokens, s.Seconds*1e3, r.VisionBits, s.LongestStep*1e3, s.ProductsGOps, s.FirstToken*1e3))
 		console.Tell(w, fmt.Sprintf("  %s\n", shareText(s.TowerShares)))
