@@ -24,7 +24,7 @@ import (
 func sight(t *testing.T, dir string) []float32 {
 	t.Helper()
 	r := modeltest.Open(t, dir, 1, model.Options{Compute: backend.Float32})
-	tower, err := r.Model.(model.Sighted).Tower()
+	tower, err := r.Model.(model.Multimodal).Tower()
 	if err != nil || tower == nil {
 		t.Fatalf("%s: tower %v, %v", dir, tower, err)
 	}

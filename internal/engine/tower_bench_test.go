@@ -30,7 +30,7 @@ func BenchmarkPicture(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer m.Close() //nolint:errcheck // nothing to lose
-	tower, err := m.(model.Sighted).Tower()
+	tower, err := m.(model.Multimodal).Tower()
 	if err != nil {
 		b.Fatal(err)
 	}

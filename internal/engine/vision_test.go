@@ -55,7 +55,7 @@ func openGazing(t *testing.T, name string, o model.Options, pads ...int32) *gazi
 func openGazingAt(t *testing.T, dir string, o model.Options, pads ...int32) *gazing {
 	t.Helper()
 	m, b := openOn(t, dir, o)
-	tower, err := m.Model.(model.Sighted).Tower()
+	tower, err := m.Model.(model.Multimodal).Tower()
 	if err != nil || tower == nil {
 		t.Fatalf("tower %v: %v", tower, err)
 	}

@@ -5,8 +5,8 @@ import (
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
-// Sighted is a model whose checkpoint may have a vision tower.
-type Sighted interface {
+// Multimodal is a model whose checkpoint may have a vision tower.
+type Multimodal interface {
 	Model
 	// Tower is the vision tower. It is nil if the checkpoint has none or Options leave it out. The
 	// error says why an existing one cannot be used, and names missing parts: such a model

@@ -76,7 +76,7 @@ func (b *Builder) OpenVision(o Vision, c *checkpoint.Checkpoint, of model.Model)
 		return
 	}
 	var tower model.Tower
-	if s, ok := of.(model.Sighted); ok && err == nil {
+	if s, ok := of.(model.Multimodal); ok && err == nil {
 		tower, err = s.Tower()
 	}
 	if tower == nil && err == nil {

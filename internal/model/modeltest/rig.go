@@ -177,8 +177,8 @@ func (r *Rig) Answers(tb testing.TB, text []int32) (target, head [][]float32) {
 	return target, head
 }
 
-// Tower is the vision tower, see model.Sighted.
-func (r *Rig) Tower() (model.Tower, error) { return r.Model.(model.Sighted).Tower() }
+// Tower is the vision tower, see model.Multimodal.
+func (r *Rig) Tower() (model.Tower, error) { return r.Model.(model.Multimodal).Tower() }
 
 // Tapped runs one span and returns copies of what entered the first n layers.
 func (r *Rig) Tapped(tb testing.TB, s model.Span, n int) [][]float32 {

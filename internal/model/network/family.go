@@ -36,8 +36,8 @@ type Config interface {
 	Repairs(h *Head) []model.Repair
 }
 
-// Sighted is a config whose checkpoints may have a vision tower.
-type Sighted interface {
+// multimodal is a config whose checkpoints may have a vision tower.
+type multimodal interface {
 	Config
 	// OpenTower checks the vision tower by the headers. It is nil if there are no tensors of one. The
 	// error says why one cannot be used. Its tensors count as known in any case.
@@ -150,7 +150,7 @@ func survey(cfg Config, c *checkpoint.Checkpoint) *weights.Survey {
 		return s
 	}
 	all := Tables(cfg)
-	if v, ok := cfg.(Sighted); ok {
+	if v, ok := cfg.(multimodal); ok {
 		var tower Tower
 		if tower, s.Tower.Problem = v.OpenTower(f); tower != nil {
 			all.Tower = tower.Weights()
@@ -173,7 +173,7 @@ func inventory(cfg Config, c *checkpoint.Checkpoint, part weights.Portion, log *
 	m := newModel(cfg)
 	m.Converting = true
 	all := weights.Tables{Model: m.Weights(), Head: newHead(m).Weights()}
-	if v, ok := cfg.(Sighted); ok {
+	if v, ok := cfg.(multimodal); ok {
 		tower, err := v.OpenTower(f)
 		switch {
 		case tower != nil:

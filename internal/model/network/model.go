@@ -30,7 +30,7 @@ type Model struct {
 var (
 	_ model.Examinable = (*Model)(nil)
 	_ model.Lender     = (*Model)(nil)
-	_ model.Sighted    = (*Model)(nil)
+	_ model.Multimodal = (*Model)(nil)
 )
 
 // Open loads a checkpoint. It refuses one with tensors missing or left over, naming them.
@@ -66,7 +66,7 @@ func Open(cfg Config, c *checkpoint.Checkpoint, b backend.Backend, o model.Optio
 
 // openTower is the vision tower as the options have it. If it cannot be used, the log says why.
 func openTower(cfg Config, f *weights.Files, o model.Options) (Tower, error) {
-	v, ok := cfg.(Sighted)
+	v, ok := cfg.(multimodal)
 	if !ok {
 		return nil, nil
 	}
@@ -87,7 +87,7 @@ func Generate(cfg Config, form weights.Form, b backend.Backend, o model.Options)
 	m := newModel(cfg)
 	m.load(b, o).Generated(form)
 	var tower Tower
-	if v, ok := cfg.(Sighted); ok && o.TowerBits > 0 {
+	if v, ok := cfg.(multimodal); ok && o.TowerBits > 0 {
 		tower = v.NewTower()
 	}
 	if err := m.fill(true, tower, o); err != nil {
@@ -212,7 +212,7 @@ func (m *Model) Head() model.Head {
 	return m.head
 }
 
-// Tower implements model.Sighted.
+// Tower implements model.Multimodal.
 func (m *Model) Tower() (model.Tower, error) {
 	if m.tower == nil {
 		return nil, m.towerErr

@@ -19,8 +19,8 @@ func WideGGUF(t *testing.T, typ string) string { return wideGGUF(t, typ) }
 // Answers are the logits of a model and of its head after a text.
 func Answers(t *testing.T, path string, text []int32) [][]float32 { return answers(t, path, text) }
 
-// SightedGGUF makes a GGUF file of the vision fixture, with the projector beside it.
-func SightedGGUF(t *testing.T, words string) string {
+// VisionGGUF makes a GGUF file of the vision fixture, with the projector beside it.
+func VisionGGUF(t *testing.T, words string) string {
 	t.Helper()
 	source := visionFolder(t)
 	path, _ := convertGGUF(t, source.write(t), "qwen35", oneType("BF16"), 1, func(l *llama) { l.words = words })

@@ -24,7 +24,7 @@ func TestGGUFConverts(t *testing.T) {
 	for name, path := range map[string]string{
 		"dense":  qwen35.MixedGGUF(t, golden.Dir(t, "dense"), golden.Dir(t, "tiny"), "qwen35"),
 		"moe":    qwen35.MixedGGUF(t, golden.Dir(t, "moe"), golden.Dir(t, "tiny"), "qwen35moe"),
-		"vision": qwen35.SightedGGUF(t, golden.Dir(t, "tiny")),
+		"vision": qwen35.VisionGGUF(t, golden.Dir(t, "tiny")),
 	} {
 		file, err := model.OpenGGUF(path, "")
 		if err != nil {

@@ -56,10 +56,10 @@ func (f *fileVision) resolve() (*vision.Config, error) {
 	return v, nil
 }
 
-// NewTower implements network.Sighted.
+// NewTower implements network.multimodal.
 func (c *config) NewTower() network.Tower { return vision.New(c.vision) }
 
-// OpenTower implements network.Sighted.
+// OpenTower implements network.multimodal.
 func (c *config) OpenTower(f *weights.Files) (_ network.Tower, err error) {
 	if !f.HasTower() {
 		return nil, nil
