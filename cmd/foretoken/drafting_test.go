@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/spec"
 )
 
@@ -120,11 +121,7 @@ func TestGenerateLookupDraftsRepetition(t *testing.T) {
 // changed, or left out where edit reports false.
 func rewriteTiny(t *testing.T, config func(string) string, edit func(name string, data []byte) bool) string {
 	t.Helper()
-	from, err := checkpoint.Open(filepath.FromSlash("../../internal/models/tiny"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = from.Close() }()
+	from := golden.Open(t, filepath.FromSlash("../../internal/models/tiny"))
 	var decls []checkpoint.Decl
 	var contents [][]byte
 	for _, name := range from.Tensors() {
@@ -138,18 +135,9 @@ func rewriteTiny(t *testing.T, config func(string) string, edit func(name string
 			contents = append(contents, data)
 		}
 	}
-	var out bytes.Buffer
-	w, err := checkpoint.NewWriter(&out, decls, from.Metadata(from.Files()[0]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, d := range decls {
-		if err := w.WriteTensor(d.Name, contents[i]); err != nil {
-			t.Fatal(err)
-		}
-	}
 	replaced := map[string]string{
-		"config.json": config(string(from.Config())), "model.safetensors": out.String(), "model.safetensors.index.json": "",
+		"config.json": config(string(from.Config())), "model.safetensors.index.json": "",
+		"model.safetensors": golden.Tensors(t, decls, contents, from.Metadata(from.Files()[0])),
 	}
 	for _, shard := range from.Files() {
 		replaced[shard] = ""

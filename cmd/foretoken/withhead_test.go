@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -107,15 +106,7 @@ func (r rearranged) of(t *testing.T, files map[string]string) map[string]string 
 		if r.unnamed || name == checkpoint.SidecarFile {
 			metadata = nil
 		}
-		var text strings.Builder
-		w, err := checkpoint.NewWriter(&text, l.decls, metadata)
-		for i, d := range l.decls {
-			err = errors.Join(err, w.WriteTensor(d.Name, l.data[i]))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		out[name] = text.String()
+		out[name] = golden.Tensors(t, l.decls, l.data, metadata)
 	}
 	return out
 }

@@ -1,14 +1,9 @@
 package backend
 
-import "github.com/foretoken/foretoken/internal/topk"
-
-// TopBlock is how many columns share one maximum in Top.
-const TopBlock = topk.Block
-
 // Ask is the request of Top for one row.
 type Ask struct {
 	Cols int // how many columns count, from the first on; 0: all
-	// K lists the numbers that are at least as high as the K-th highest of the maxima of blocks of TopBlock
+	// K lists the numbers that are at least as high as the K-th highest of the maxima of blocks of topk.Block
 	// columns, and so at least the K highest; everything if there are fewer blocks with a
 	// number. 0: nothing.
 	K    int

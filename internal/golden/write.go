@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,13 +30,7 @@ func Write(tb testing.TB, dir string, config []byte, tensors []SpecTensor) {
 // WriteTensors writes a file of tensors, and the folders that it is in.
 func WriteTensors(tb testing.TB, path string, decls []checkpoint.Decl, contents [][]byte, metadata map[string]string) {
 	tb.Helper()
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err == nil {
-		err = os.WriteFile(path, []byte(Tensors(tb, decls, contents, metadata)), 0o600)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	filetest.Write(tb, path, Tensors(tb, decls, contents, metadata))
 }
 
 // Tensors is the text of a file of tensors.

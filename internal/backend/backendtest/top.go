@@ -9,6 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/sampling"
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 // top compares answers with what the contract says, worked out by sorting.
@@ -83,7 +84,7 @@ func (r *rig) logits(rows, cols int) []float32 {
 
 // asks are as many, no two neighbors alike.
 func (r *rig) asks(rows, cols int) []backend.Ask {
-	blocks := (cols + backend.TopBlock - 1) / backend.TopBlock
+	blocks := (cols + topk.Block - 1) / topk.Block
 	asks, draws := make([]backend.Ask, rows), r.howToDraw(rows, cols)
 	for i := range asks {
 		a := &asks[i]
@@ -120,7 +121,7 @@ func sortedTop(row []float32, a backend.Ask) backend.Best {
 		return best
 	}
 	var maxima []float32
-	for block := range slices.Chunk(row, backend.TopBlock) {
+	for block := range slices.Chunk(row, topk.Block) {
 		highest := float32(math.Inf(-1))
 		for _, z := range block {
 			if z > highest {

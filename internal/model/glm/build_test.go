@@ -1,10 +1,8 @@
 package glm
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -76,14 +74,7 @@ func (f *folder) head() string { return fmt.Sprintf("model.layers.%d.", f.n("num
 // write writes the folder and returns its path.
 func (f *folder) write(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	config, err := json.Marshal(f.config)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := filetest.Folder(t, map[string][]byte{"config.json": filetest.Encode(t, f.config)})
 	writeTensors(t, filepath.Join(dir, "model.safetensors"), f.tensors)
 	if len(f.beside) > 0 {
 		writeTensors(t, filepath.Join(dir, "mtp.safetensors"), f.beside)

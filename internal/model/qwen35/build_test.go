@@ -3,7 +3,6 @@ package qwen35
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -178,22 +177,12 @@ func (f *folder) write(t *testing.T) string {
 		texts["config.json"] = string(config)
 	}
 	for name, text := range texts {
-		filetest.Write(t, pathIn(t, dir, name), text)
+		filetest.Write(t, filepath.Join(dir, filepath.FromSlash(name)), text)
 	}
 	for name, w := range f.files {
 		w.write(t, filepath.Join(dir, filepath.FromSlash(name)))
 	}
 	return dir
-}
-
-// pathIn is the path of a file in dir, whose own folder exists.
-func pathIn(t *testing.T, dir, name string) string {
-	t.Helper()
-	path := filepath.Join(dir, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func (w *weightFile) write(t *testing.T, path string) {

@@ -4,17 +4,17 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model/network"
 )
 
 // parseConfig reads a config as Open does. more is generation_config.json, if not empty.
 func parseConfig(t *testing.T, text, more string) (*config, error) {
 	t.Helper()
-	files := map[string]string{"config.json": text, mainFile: string(smallFile(t))}
+	files := map[string]string{"config.json": text, mainFile: smallFile(t)}
 	if more != "" {
 		files["generation_config.json"] = more
 	}
@@ -32,20 +32,10 @@ func parseConfig(t *testing.T, text, more string) (*config, error) {
 
 // smallFile is a file of weights with one tensor, for checkpoints of which only the config
 // matters.
-func smallFile(t *testing.T) []byte {
+func smallFile(t *testing.T) string {
 	t.Helper()
-	var b strings.Builder
-	w, err := checkpoint.NewWriter(&b, []checkpoint.Decl{{Name: "x", Type: some("x").typ, Shape: some("x").shape}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.WriteTensor("x", some("x").data); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return []byte(b.String())
+	x := some("x")
+	return golden.Tensors(t, []checkpoint.Decl{{Name: x.name, Type: x.typ, Shape: x.shape}}, [][]byte{x.data}, nil)
 }
 
 // least begins an object with a few sizes of its own.

@@ -21,7 +21,6 @@ const (
 	kindBranch
 	kindExit
 	kindSpecial // memory, and operations of several lanes or warps
-	kindNothing
 )
 
 // instr is an instruction ready to run: operands are places in the files of registers, where
