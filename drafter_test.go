@@ -2,6 +2,7 @@ package foretoken
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -83,6 +84,29 @@ func TestDraftersChangeNothing(t *testing.T) {
 			if got, drafted := ask(m, temperature); !slices.Equal(got, want) || drafted == 0 {
 				t.Errorf("%s: tokens %v with %d drafts, want %v", name, got, drafted, want)
 			}
+		}
+	}
+}
+
+// TestSelfTestOfDrafters loads a trained drafter and an untrained one, about which there is a warning.
+func TestSelfTestOfDrafters(t *testing.T) {
+	for dir, warned := range map[string]bool{golden.TinyDrafter(t).Dir: false, untrained(t, 384): true} {
+		var log strings.Builder
+		m, err := Open(t.Context(), Tiny, Options{Speculation: Speculation{Drafter: dir}, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := m.SelfTest()
+		if v.Drafter != "DSpark" || (2*v.Accepted[0] < v.Drafted[0]) != warned {
+			t.Errorf("%s: %d of %d drafts were accepted", v.Drafter, v.Accepted[0], v.Drafted[0])
+		}
+		for _, part := range []string{"DSpark: only", "taps", "norms", "kind", "windows", "another model", "foretoken doctor --drafter"} {
+			if strings.Contains(log.String(), part) != warned {
+				t.Errorf("warned %v of %q: %s", !warned, part, log.String())
+			}
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

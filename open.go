@@ -289,13 +289,18 @@ func (m *Model) selfTest(pool *state.Pool, d spec.Drafter, s spec.Source, text [
 	if err != nil {
 		return nil, fmt.Errorf("model %s: self-test of the drafter %s: %w", m.name, d.Name(), err)
 	}
+	kind := d.Name()
+	if file {
+		kind = m.drafter.Kind.String()
+	}
 	m.draft.tested = &SelfTest{
-		Drafted: r.Drafted[:], Accepted: r.Accepted[:], StepTime: r.StepTime, DraftTime: r.DraftTime, Depth: r.Depth, Speedup: r.Speedup, Vocab: r.DraftVocab,
+		Drafter: kind, Drafted: r.Drafted[:], Accepted: r.Accepted[:], StepTime: r.StepTime, DraftTime: r.DraftTime, Depth: r.Depth, Speedup: r.Speedup, Vocab: r.DraftVocab,
 	}
 	if r.Broken() {
 		if file {
-			m.log.Warn(fmt.Sprintf("drafter: only %d of %d drafts were accepted: it was made for another model or another version of this one, "+
-				"or its files are damaged", r.Accepted[0], r.Drafted[0]))
+			m.log.Warn(fmt.Sprintf("%s: only %d of %d drafts of the drafter were accepted, but an intact drafter has more than half: "+
+				"its taps are off by one or after the norm, its norms were shifted by one, its kind or its windows are wrong in config.json, "+
+				"or it was made for another model; foretoken doctor --drafter finds the cause", kind, r.Accepted[0], r.Drafted[0]))
 			return r.Controller, nil
 		}
 		m.log.Warn(fmt.Sprintf("mtp: only %d of %d drafts of the head were accepted, but an intact head has more than half: "+

@@ -120,8 +120,9 @@ type drafting struct {
 	tested   *SelfTest // of the last of computed; nil without a self-test
 }
 
-// SelfTest is the result of the self-test of the head when the model was loaded.
+// SelfTest is the result of the self-test of the head or the drafter when the model was loaded.
 type SelfTest struct {
+	Drafter           string        // the kind of drafter, such as "DSpark"; "mtp": the head
 	Drafted, Accepted []int         // by position in the draft; drafts after a rejected one do not count
 	StepTime          time.Duration // of a pass over one token
 	DraftTime         time.Duration // of one draft token

@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/drafter"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
 )
@@ -25,6 +26,9 @@ type ExamineOptions struct {
 	Limit    time.Duration     // approximate limit, at least the time it needs; 0: a minute
 	Progress func(what string) // is called with the next step; may be nil
 	Device   string            // for people; empty: the device's name
+
+	Drafter     *drafter.Drafter // in a file of its own, to be measured too; nil: none
+	DrafterName string           // the user's name of it
 }
 
 // Report is the result of an examination.
@@ -38,6 +42,7 @@ type Report struct {
 	Costs      *measure.Costs `json:"costs"`
 	Speeds     []speed        `json:"speeds"`
 	Best       speed          `json:"best"` // of Speeds; depth 0 is one of the choices
+	Drafter    *drafterReport `json:"drafter,omitempty"`
 
 	Verdict  string    `json:"verdict"`  // one sentence
 	Findings []Problem `json:"findings"` // faults found by measuring, with remedies
@@ -51,10 +56,21 @@ type trial struct {
 	Used  bool      `json:"used"`  // the model runs this way
 	Rates []float64 `json:"rates"` // shares of positions whose first 1, 2, … draft tokens are all accepted
 
-	cause      string // the damage that this undoes; of hidden: the reason why it is used
-	won, lost  int    // positions where the first draft token is accepted only in this one, and only in the used one
+	cause      string    // the damage that this undoes; of hidden: the reason why it is used
+	remedy     string    // "": that of the kind
+	won, lost  int       // positions where more draft tokens are accepted in this one, and in the used one
+	before     []float64 // Rates of the used one on the same texts
 	agreement  *measure.Agreement
 	draftVocab int // of vocabulary: frequent tokens
+}
+
+// compare compares the trial with the used way on the same texts, and returns the number of positions.
+func (t *trial) compare(used *measure.Agreement) (positions int) {
+	t.won, t.lost = t.agreement.Compare(used)
+	t.Rates, positions = t.agreement.Rates()
+	t.before, _ = used.Rates()
+	t.before = t.before[:len(t.Rates)]
+	return positions
 }
 
 // speed is the expected result of a depth on this machine.
@@ -146,25 +162,19 @@ func (e *examination) run() (err error) {
 		return err
 	}
 	e.speeds()
-	return nil
+	if e.o.Drafter == nil {
+		return nil
+	}
+	if err := e.measureDrafter(maxTokens); err != nil {
+		return err
+	}
+	return e.timeDrafter(ids)
 }
 
 // head tries the head in all ways, on texts of at most maxTokens tokens, and returns the draft
 // vocabularies whose costs are worth measuring, the whole vocabulary first.
 func (e *examination) head(maxTokens int) (sizes []int, err error) {
-	e.o.Progress("generating text")
-	var openings [][]int32
-	for _, p := range e.o.Prompts {
-		if ids := e.tok.Encode(p); len(ids) > 0 {
-			openings = append(openings, ids[:min(len(ids), maxTokens/2)])
-		}
-	}
-	const minimum = 24 // tokens of each text, for enough positions to count
-	tokens := min(e.o.Tokens, maxTokens/2)
-	if tokens <= maxDepth+1 {
-		return nil, fmt.Errorf("doctor: texts of %d tokens are too short to judge a head", tokens)
-	}
-	if e.texts, err = e.continueAll(openings, tokens, min(minimum, tokens), e.by(0.4)); err != nil {
+	if err := e.generate(maxTokens); err != nil {
 		return nil, err
 	}
 	e.o.Progress("measuring acceptance")
@@ -176,11 +186,27 @@ func (e *examination) head(maxTokens int) (sizes []int, err error) {
 		return nil, err
 	}
 	for i := range e.Trials {
-		t := &e.Trials[i]
-		t.Rates, e.Positions = t.agreement.Rates()
-		t.won, t.lost = t.agreement.Compare(e.used().agreement)
+		e.Positions = e.Trials[i].compare(e.used().agreement)
 	}
 	return append([]int{e.m.Info().Vocab}, list...), nil
+}
+
+// generate has the model write texts of at most maxTokens tokens.
+func (e *examination) generate(maxTokens int) (err error) {
+	e.o.Progress("generating text")
+	var openings [][]int32
+	for _, p := range e.o.Prompts {
+		if ids := e.tok.Encode(p); len(ids) > 0 {
+			openings = append(openings, ids[:min(len(ids), maxTokens/2)])
+		}
+	}
+	const minimum = 24 // tokens of each text, for enough positions to count
+	tokens := min(e.o.Tokens, maxTokens/2)
+	if tokens <= maxDepth+1 {
+		return fmt.Errorf("doctor: texts of %d tokens are too short to judge a drafter", tokens)
+	}
+	e.texts, err = e.continueAll(openings, tokens, min(minimum, tokens), e.by(0.4))
+	return err
 }
 
 // draftVocabs are the sizes to try beside the whole vocabulary: a quarter and a sixteenth.

@@ -45,6 +45,12 @@ func (r *Report) Page() string {
 		fmt.Fprintf(&b, "<h2>Acceptance</h2>\n<p>At %d positions of text that the model generated, teacher-forced.</p>\n%s%s", r.Positions, acceptance.SVG(), trials.SVG())
 		fmt.Fprintf(&b, "<h2>Speed</h2>\n%s", speeds.SVG())
 	}
+	if r.Drafter != nil {
+		fmt.Fprint(&b, "<h2>Drafter</h2>\n")
+		for _, c := range r.Drafter.charts() {
+			b.WriteString(c.SVG())
+		}
+	}
 	costs := r.costLines()
 	fmt.Fprintf(&b, "<h2>Costs</h2>\n%s", costs.SVG())
 	fmt.Fprintf(&b, "<h2>Files</h2>\n<pre>%s</pre>\n</body>\n</html>\n", html.EscapeString(r.Table()))

@@ -23,6 +23,9 @@ func (r *Report) Text(s plot.Style) string {
 	if charts = append(charts, r.passes()); len(r.Trials) > 0 {
 		charts = append(charts, r.depths())
 	}
+	if r.Drafter != nil {
+		charts = append(charts, r.Drafter.charts()...)
+	}
 	for i := range charts {
 		t.line("")
 		for _, line := range charts[i].Lines(s) {
@@ -46,8 +49,12 @@ func (r *Report) Text(s plot.Style) string {
 
 // positions is the chart of acceptance by position.
 func (r *Report) positions() plot.Bars {
-	c := plot.Bars{Title: fmt.Sprintf("Acceptance at %d positions of the model's own text", r.Positions), Max: 1}
-	for d, rate := range r.used().Rates {
+	return positionBars(fmt.Sprintf("Acceptance at %d positions of the model's own text", r.Positions), r.used().Rates)
+}
+
+func positionBars(title string, rates []float64) plot.Bars {
+	c := plot.Bars{Title: title, Max: 1}
+	for d, rate := range rates {
 		label := "draft token 1"
 		if d > 0 {
 			label = fmt.Sprintf("draft tokens 1 to %d", d+1)
@@ -59,8 +66,12 @@ func (r *Report) positions() plot.Bars {
 
 // trials is the chart of the ways to run the head.
 func (r *Report) trials() plot.Bars {
-	c := plot.Bars{Title: "Acceptance of the first draft token if the head is run with", Max: 1}
-	for _, t := range r.Trials {
+	return trialBars("Acceptance of the first draft token if the head is run with", r.Trials)
+}
+
+func trialBars(title string, trials []trial) plot.Bars {
+	c := plot.Bars{Title: title, Max: 1}
+	for _, t := range trials {
 		text := fmt.Sprintf("%.2f", t.Rates[0])
 		if t.Used {
 			text += " (used)"

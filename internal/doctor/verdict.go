@@ -3,6 +3,8 @@ package doctor
 import (
 	"fmt"
 	"math"
+
+	"github.com/foretoken/foretoken/internal/measure"
 )
 
 // Limits of a sound model. The weakest sound head we know, that of a model with 21 million
@@ -25,26 +27,37 @@ func (r *Report) judge() {
 	default:
 		r.head()
 	}
+	if r.Drafter != nil && r.Perplexity <= r.perplexityLimit() {
+		r.drafter()
+	}
 	r.judgeImages()
-	r.Healthy = len(r.Findings) == 0
-	if r.Verdict == "" && r.Healthy {
+	if r.Healthy = len(r.Findings) == 0; !r.Healthy {
+		return
+	}
+	if r.Verdict == "" {
 		r.sound()
+	}
+	if r.Drafter != nil {
+		r.Verdict += " " + r.Drafter.sound()
 	}
 }
 
 // find adds a finding; the first is the verdict.
 func (r *Report) find(remedy, format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
-	if r.Verdict == "" {
+	if len(r.Findings) == 0 {
 		r.Verdict = what
 	}
 	r.Findings = append(r.Findings, Problem{What: what, Remedy: remedy})
 }
 
+// perplexityLimit is the perplexity of a model that knows nothing.
+func (r *Report) perplexityLimit() float64 { return float64(r.Model.Vocab) / 8 }
+
 // text judges the model without its head: a trained one finds a text far less surprising than a
 // draw from all tokens.
 func (r *Report) text() {
-	if limit := float64(r.Model.Vocab) / 8; r.Perplexity > limit || math.IsNaN(r.Perplexity) {
+	if !(r.Perplexity <= r.perplexityLimit()) {
 		r.find("fetch the original and convert it again: foretoken convert --model ORIGINAL --out DIR",
 			"The perplexity on plain text is %.0f with a vocabulary of %d tokens: the weights are random, damaged, or read with the wrong norms.", r.Perplexity, r.Model.Vocab)
 	}
@@ -56,12 +69,15 @@ func (r *Report) headless() {
 		r.find(injectRemedy(r.Name), "The model works, but its multi-token-prediction head is missing: config.json promises one, and a converter has dropped its tensors.")
 		return
 	}
-	r.Verdict = "The model works. It has no multi-token-prediction head, so draft tokens come only from repetitions in the text."
+	if r.Verdict = "The model works. It has no multi-token-prediction head"; r.Drafter == nil {
+		r.Verdict += ", so draft tokens come only from repetitions in the text"
+	}
+	r.Verdict += "."
 }
 
 // head judges the head by the best way to run it.
 func (r *Report) head() {
-	used, best := r.used(), r.best()
+	used, best := r.used(), bestOf(r.Trials)
 	now := used.Rates[0]
 	n := float64(r.Positions)
 	broken := now*n+math.Sqrt(n) < soundRate*n
@@ -87,14 +103,12 @@ func (r *Report) head() {
 	}
 }
 
-// best is a way to run the head that makes it sound and is clearly better than the current
+// bestOf is a way to run a head or a drafter that makes it sound and is clearly better than the used
 // one: by more than chance, and by a relevant amount. Nil if there is none.
-func (r *Report) best() *trial {
-	var best *trial
-	used := r.used()
-	for i := range r.Trials {
-		t := &r.Trials[i]
-		if t.Used || t.Kind == "vocabulary" || t.Rates[0] < soundRate || t.Rates[0] < used.Rates[0]+0.02 {
+func bestOf(trials []trial) (best *trial) {
+	for i := range trials {
+		t := &trials[i]
+		if t.Used || t.Kind == "vocabulary" || t.Rates[0] < soundRate || measure.Gain(t.Rates) < measure.Gain(t.before)+0.02 {
 			continue
 		}
 		// By chance, half of the differing positions would favor each.

@@ -195,15 +195,16 @@ func (a *Agreement) TokensPerRound(depth int) float64 {
 	return float64(tokens) / float64(max(rounds, 1))
 }
 
-// Compare counts the rows whose first draft token is accepted here and rejected in other, and
-// the other way round.
+// Compare counts the rows with more accepted draft tokens here than in other, and the other way
+// round, as far as both drafted.
 func (a *Agreement) Compare(other *Agreement) (won, lost int) {
+	depth := min(a.depth, other.depth)
 	for i, t := range a.texts {
 		for r, to := t.Rows(); r < to; r++ {
-			switch mine, theirs := a.accepted[i][r] > 0, other.accepted[i][r] > 0; {
-			case mine && !theirs:
+			switch mine, theirs := min(a.accepted[i][r], depth), min(other.accepted[i][r], depth); {
+			case mine > theirs:
 				won++
-			case theirs && !mine:
+			case theirs > mine:
 				lost++
 			}
 		}

@@ -6,7 +6,6 @@ package measure
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -37,14 +36,8 @@ type Sequence struct {
 // ids. d may be nil. The caller closes the sequence and does not use m and d elsewhere until then.
 func Open(m model.Model, d spec.Drafter, pool *state.Pool, vocab int) (s *Sequence, err error) {
 	s = &Sequence{model: m, drafter: d}
-	if taps := spec.TapsOf(d); len(taps) > 0 {
-		tapped, ok := m.(model.Tappable)
-		if !ok {
-			return nil, fmt.Errorf("measure: the drafter %s reads rows between the layers, which the model does not hand out", d.Name())
-		}
-		if err := tapped.Tap(taps...); err != nil {
-			return nil, err
-		}
+	if err := tap(m, d); err != nil {
+		return nil, err
 	}
 	if s.sampler, err = sampling.New(sample.Options{Vocab: vocab}, nil); err != nil {
 		return nil, err

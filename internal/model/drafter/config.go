@@ -32,6 +32,7 @@ type config struct {
 	spread       bool   // the config does not name them
 	made         string // name of the target, if the config has it
 	layers       []layerKind
+	sliding      layerKind // what a layer with the window of config.json sees, whether there is one or not
 
 	// Of block drafters.
 	block  int   // maximum rows

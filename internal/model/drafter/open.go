@@ -30,8 +30,13 @@ type Drafter struct {
 	Tokens []int32
 	Bytes  int64 // of weights in memory
 
-	block  *Block
-	loaded *weights.Loader
+	block   *Block
+	loaded  *weights.Loader
+	options model.Options
+
+	// Of a Repair.
+	shared bool             // the weights are another drafter's
+	gains  []backend.Tensor // but these
 }
 
 // Open loads the drafter of a checkpoint for a model, whose embedding and output matrix it uses if it has none. It refuses
@@ -72,7 +77,7 @@ func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o mo
 
 // newDrafter is a drafter without weights.
 func newDrafter(cfg *config, l *weights.Loader, o model.Options) *Drafter {
-	d := &Drafter{Kind: cfg.kind, Taps: cfg.taps, loaded: l}
+	d := &Drafter{Kind: cfg.kind, Taps: cfg.taps, loaded: l, options: o}
 	layout := cfg.layout(o)
 	if cfg.kind == EAGLE3 {
 		d.Head = newEagle(cfg)
@@ -170,12 +175,17 @@ func (d *Drafter) Release() {
 	}
 }
 
-// Close frees the weights. The model's stay.
+// Close frees the weights. Those of the model stay, and those of the drafter that a Repair is of.
 func (d *Drafter) Close() error {
 	d.Release()
-	n, _ := d.network()
-	n.Backend.Free(n.columns)
-	d.loaded.Free()
+	for _, gain := range d.gains {
+		d.loaded.Backend.Free(gain)
+	}
+	if !d.shared {
+		n, _ := d.network()
+		n.Backend.Free(n.columns)
+		d.loaded.Free()
+	}
 	return nil
 }
 

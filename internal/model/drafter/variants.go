@@ -96,11 +96,12 @@ func (f *fileConfig) windows(c *config) error {
 	if window < 0 || window > 1<<30 {
 		return fmt.Errorf("config.json: sliding_window is %d, want a positive number", window)
 	}
-	if !value(f, true, func(k *fileKeys) *bool { return k.UseWindow }) {
+	if c.sliding.window = window; !value(f, true, func(k *fileKeys) *bool { return k.UseWindow }) {
 		window = 0
 	}
 	causal := pick(f, func(k *fileKeys) *bool { return k.IsCausal })
 	all := causal != nil && *causal || value(f, false, func(k *fileKeys) *bool { return k.Causal })
+	c.sliding.causal = all || causal == nil
 	for i := range c.layers {
 		l := &c.layers[i]
 		l.causal = all
@@ -111,7 +112,7 @@ func (f *fileConfig) windows(c *config) error {
 		case "full_attention":
 		case "sliding_attention":
 			if window > 0 {
-				l.window, l.causal = window, all || causal == nil
+				*l = c.sliding
 			}
 		default:
 			return fmt.Errorf("config.json: layer_types[%d] is %q, want full_attention or sliding_attention", i, types[i])

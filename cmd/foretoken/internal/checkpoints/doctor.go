@@ -18,6 +18,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/doctor"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/drafter"
 	"github.com/foretoken/foretoken/internal/offload"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -27,9 +28,10 @@ type consultation struct {
 	compute, quantize flags.Setting[string]
 	load.DeviceFlags
 	load.OffloadFlags
-	limit time.Duration
-	html  string
-	json  bool
+	drafter string
+	limit   time.Duration
+	html    string
+	json    bool
 }
 
 // Doctor is the command that looks for problems of a checkpoint.
@@ -40,13 +42,14 @@ func Doctor() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "doctor MODEL",
-		Short: "Measure a model and its head, and diagnose defects",
+		Short: "Measure a model with its head and drafter, and diagnose defects",
 		Long: `Doctor loads a model, measures it on this machine and reports defects with remedies. It does not
 change the model. It measures:
 
   perplexity on a built-in text;
   acceptance of the draft tokens of the multi-token-prediction head, on text that the model
   generates, with the head unchanged and with known damage by converters reverted;
+  the same for a drafter, with --drafter: other taps, norms, windows and kinds are tried;
   whether the model can tell two images apart, if it has a vision tower;
   the cost of passes and draft tokens, and the fastest draft depth.
 
@@ -55,7 +58,8 @@ MODEL is a value of --model of other commands.
 Exit status: 0 success, 1 the model has a defect, 2 invalid command line, 130 interrupted by Ctrl-C.`,
 		Example: `  foretoken doctor tiny
   foretoken doctor ~/models/Qwen3.5-4B --html report.html
-  foretoken doctor ~/models/Qwen3.5-4B --quantize 4 --json`,
+  foretoken doctor ~/models/Qwen3.5-4B --quantize 4 --json
+  foretoken doctor ~/models/Qwen3.6-27B --drafter ~/models/Qwen3.6-27B-DFlash`,
 		Args:              oneModel,
 		ValidArgsFunction: completeOneModel,
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
@@ -64,6 +68,7 @@ Exit status: 0 success, 1 the model has a defect, 2 invalid command line, 130 in
 	fs := how.Flags()
 	fs.SortFlags = false
 	fs.DurationVar(&f.limit, "limit", f.limit, "approximate time to measure; a slow model takes at least the time of a few hundred tokens")
+	fs.StringVar(&f.drafter, "drafter", "", "measure this `DRAFTER` too: a folder, a GGUF file, or a model of the cache")
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.AddDevice(how)
@@ -76,6 +81,7 @@ Exit status: 0 success, 1 the model has a defect, 2 invalid command line, 130 in
 	for name, words := range map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}} {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
+	flags.Must(cmd.MarkFlagDirname("drafter"))
 	flags.Must(cmd.MarkFlagFilename("html", "html"))
 	return cmd
 }
@@ -145,7 +151,28 @@ func (f *consultation) examine(ctx context.Context, c *console.Console, k *check
 			c.Remark(what + " …")
 		}
 	}
-	return doctor.Examine(ctx, facts, m, b, doctor.ExamineOptions{Limit: f.limit, Progress: say, Device: where})
+	want := doctor.ExamineOptions{Limit: f.limit, Progress: say, Device: where, DrafterName: f.drafter}
+	if f.drafter != "" {
+		if want.Drafter, err = openDrafter(f.drafter, m, b, o); err != nil {
+			return nil, fmt.Errorf("--drafter %s: %w", f.drafter, err)
+		}
+		defer func() { err = errors.Join(err, want.Drafter.Close()) }()
+	}
+	return doctor.Examine(ctx, facts, m, b, want)
+}
+
+// openDrafter loads a drafter for a model.
+func openDrafter(name string, m model.Model, b backend.Backend, o model.Options) (*drafter.Drafter, error) {
+	target, ok := m.(model.Lender)
+	if !ok {
+		return nil, errors.New("models of this family cannot be used with a drafter")
+	}
+	k, err := load.Checkpoint(name)
+	if err != nil {
+		return nil, err
+	}
+	d, err := drafter.Open(k, target, b, o)
+	return d, errors.Join(err, k.Close())
 }
 
 // openFor opens the device for a model, and the CPU for the part that does not fit; where describes

@@ -189,8 +189,8 @@ func describeSelfTest(v *foretoken.SelfTest) string {
 	if v.Vocab > 0 {
 		vocab = fmt.Sprintf(" from %d tokens", v.Vocab)
 	}
-	return fmt.Sprintf("mtp: acceptance%s, a draft token%s costs %.2f of a pass, best depth %d, expected %.2f times plain",
-		rates, vocab, v.DraftTime.Seconds()/v.StepTime.Seconds(), v.Depth, v.Speedup)
+	return fmt.Sprintf("%s: acceptance%s, a draft token%s costs %.2f of a pass, best depth %d, expected %.2f times plain",
+		v.Drafter, rates, vocab, v.DraftTime.Seconds()/v.StepTime.Seconds(), v.Depth, v.Speedup)
 }
 
 // DescribeSpeculation is the line on the speculation stats of an answer.
