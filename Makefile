@@ -57,10 +57,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The stages of check, each with what it needs besides Go: tools/need.sh.
-# Those in BESIDE run beside the others: they wait for a browser or compute on one processor.
+# Those in BESIDE run beside the others: they wait for a browser, compute on one processor, or compile what no other
+# stage does.
 # build comes early: two stages that find the cache empty at once compile the same twice.
-CHECK := fmt-check:tools build lint:tools test-tools:tools generated test race:cc test-deploy
-BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium test-noasm
+CHECK := fmt-check:tools build lint:tools test-tools:tools generated test test-deploy
+BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium test-noasm race:cc
 
 check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
 	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK) -- $(BESIDE)

@@ -31,7 +31,7 @@ func TestInstructionSetsPass(t *testing.T) {
 func TestThreadsPass(t *testing.T) {
 	suite, several := backendtest.Brief(t), []int{5, 2}
 	if testing.Short() {
-		several = several[:1]
+		several = []int{3} // the race detector finds what more would do wrong, and they wait for each other
 	}
 	for _, threads := range several {
 		t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) {

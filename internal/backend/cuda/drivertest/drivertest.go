@@ -187,13 +187,38 @@ func (d *device) Unpin(memory []byte) error {
 	return nil
 }
 
+// parsed are modules of this process by text: most tests open a device of their own, with the same modules.
+var parsed = struct {
+	sync.Mutex
+	modules map[string]*ptx.Module
+}{modules: map[string]*ptx.Module{}}
+
+// maxParsed is more modules than the backend has, and few enough to remember texts that tests have changed.
+const maxParsed = 48
+
+func parse(text string) (*ptx.Module, error) {
+	parsed.Lock()
+	defer parsed.Unlock()
+	if m := parsed.modules[text]; m != nil {
+		return m, nil
+	}
+	m, err := ptx.Parse(text)
+	if err == nil {
+		if len(parsed.modules) == maxParsed {
+			clear(parsed.modules)
+		}
+		parsed.modules[text] = m
+	}
+	return m, err
+}
+
 func (d *device) Load(text string) (driver.Module, error) {
 	end, err := d.begin("cuModuleLoadDataEx")
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	m, err := ptx.Parse(text)
+	m, err := parse(text)
 	if err != nil {
 		return nil, &driver.Error{Call: "cuModuleLoadDataEx", Code: driver.InvalidPTX, Cause: err}
 	}

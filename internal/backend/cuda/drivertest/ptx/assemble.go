@@ -122,6 +122,7 @@ func assemble(k *Kernel) error {
 			in.d = starts[at]
 		}
 	}
+	k.statements, k.labels, k.lookup = nil, nil, nil // much more memory than code
 	return nil
 }
 
