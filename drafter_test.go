@@ -76,6 +76,9 @@ func TestDraftersChangeNothing(t *testing.T) {
 		if m.model.Head() == nil != (o.Speculation.Head == HeadOff) || m.SelfTest() == nil != o.Speculation.NoSelfTest {
 			t.Errorf("%s: head %v, self-test %v", name, m.model.Head(), m.SelfTest())
 		}
+		if d := m.Info().Drafter; d == nil || d.Kind != "DSpark" || d.Bytes == 0 || m.Info().Bytes != m.info.Bytes+d.Bytes {
+			t.Errorf("%s: %+v", name, m.Info())
+		}
 		if want := "drafter "; (o.PrefixCache.Dir != "") != strings.Contains(m.identity("x", 0), want) {
 			t.Errorf("%s: stored prefixes are those of %q", name, m.identity("x", 0))
 		}

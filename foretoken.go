@@ -137,8 +137,16 @@ type Info struct {
 	Layers     int    // without those of the head
 	Context    int    // maximum positions of the model
 	Parameters int64  // without those of the head
-	Bytes      int64  // of weights in memory
+	Bytes      int64  // of weights in memory, those of a drafter included
 	Compute    Compute
 	Head       bool        // the checkpoint has a multi-token-prediction head, loaded or not
 	Vision     *VisionInfo // nil: it takes no images
+	// Drafter is the drafter in files of its own that the model is used with; nil: none.
+	Drafter *DrafterInfo
+}
+
+// DrafterInfo describes a drafter.
+type DrafterInfo struct {
+	Kind  string // DFlash, DFlash2, DSpark or EAGLE-3
+	Bytes int64  // of weights in memory
 }

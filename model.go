@@ -65,11 +65,16 @@ func (m *Model) Name() string { return m.name }
 // Info describes the model.
 func (m *Model) Info() Info {
 	i := &m.info
-	return Info{
+	info := Info{
 		Family: i.Family, Vocab: i.Vocab, Width: i.Width, Layers: i.Layers, Context: i.Context,
 		Parameters: i.Parameters, Bytes: i.Bytes, Compute: Compute(i.Compute), Head: i.Head,
 		Vision: m.vision(),
 	}
+	if d := m.drafter; d != nil {
+		info.Drafter = &DrafterInfo{d.Kind.String(), d.Bytes}
+		info.Bytes += d.Bytes
+	}
+	return info
 }
 
 // Device is the name of the device, for people.

@@ -21,6 +21,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/filetest"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/models/tiny"
 )
 
@@ -97,7 +98,7 @@ func TestPulledModelRunsAsTheOriginal(t *testing.T) {
 		t.Errorf("pull says %q", o.err)
 	}
 	o = runIn(t, nil, "list")
-	if want := regexp.MustCompile(`^MODEL +SIZE +REVISION +FAMILY +BITS +HEAD +VISION +\nOrg/Tiny +[\d.]+ MB +main 0123456 +qwen3_5 +8 +yes +yes +\n$`); o.code != exitOK || !want.MatchString(o.out) {
+	if want := regexp.MustCompile(`^MODEL +SIZE +REVISION +FAMILY +BITS +HEAD +VISION +DRAFTER +\nOrg/Tiny +[\d.]+ MB +main 0123456 +qwen3_5 +8 +yes +yes +no +\n$`); o.code != exitOK || !want.MatchString(o.out) {
 		t.Errorf("list: %+v", o)
 	}
 	for _, name := range []string{"Org/Tiny", "tIny", "Org/Tiny@main", "Tiny@0123456", folder} {
@@ -242,6 +243,36 @@ func TestPullFetchesTheSmallestSet(t *testing.T) {
 	}
 	if o = runIn(t, nil, "list"); strings.Count(o.out, "qwen3_5") != 2 || strings.Contains(o.out, "incomplete") {
 		t.Errorf("list: %+v", o)
+	}
+}
+
+// TestPulledDrafterIsUsed pulls a model and its drafter, which the model is then used with.
+func TestPulledDrafterIsUsed(t *testing.T) {
+	drafter := folderFiles(t, golden.TinyDrafter(t).Dir)
+	drafter["README.md"] = "---\nbase_model: Org/Tiny\n---\n"
+	serveHub(t, map[string]map[string]string{"Org/Tiny": tiny.Files(), "Other/Tiny-DSpark": drafter}, nil)
+	o := runIn(t, nil, "pull", "Other/Tiny-DSpark")
+	if o.code != exitOK || !strings.Contains(o.err, "DSpark drafter for Org/Tiny, hidden size 384, 8 layers; use it with --model Org/Tiny --drafter Other/Tiny-DSpark\n") {
+		t.Errorf("pull: %+v", o)
+	}
+	if o = runIn(t, nil, "inspect", "Other/Tiny-DSpark"); o.code != exitOK || !strings.Contains(o.out, "fits        models with hidden size 384, vocabulary 8256, 8 layers\n") {
+		t.Errorf("inspect: %+v", o)
+	}
+	if o = runIn(t, nil, "pull", "Org/Tiny"); o.code != exitOK || strings.Contains(o.err, "drafter") {
+		t.Errorf("pull: %+v", o)
+	}
+	words := func(line string) string { return strings.Join(strings.Fields(line), " ") }
+	if o = runIn(t, nil, "list"); !strings.Contains(words(o.out), "qwen3_5 8 yes yes Other/Tiny-DSpark") || !strings.Contains(words(o.out), "DSpark 8 - - for hidden size 384, 8 layers") {
+		t.Errorf("list: %+v", o)
+	}
+	for flag, used := range map[string]bool{"": true, "--drafter Tiny-DSpark": true, "--drafter off": false, "--draft mtp": false, "--draft block": true, "--mtp=off": false} {
+		o := runIn(t, nil, slices.Concat([]string{"generate", "--verbose", "--no-self-test", "--model", "Org/Tiny", "--max-tokens", "2"}, strings.Fields(flag), ids)...)
+		if o.code != exitOK || strings.Contains(o.err, "DSpark drafter of") != used {
+			t.Errorf("%q: %+v", flag, o)
+		}
+	}
+	if o = runIn(t, nil, "inspect", "Org/Tiny", "--gpu-memory", "1GB"); o.code != exitOK || !strings.Contains(o.out, "in place of the head") || !strings.Contains(words(o.out), "drafter 17.2 MB") {
+		t.Errorf("inspect: %+v", o)
 	}
 }
 

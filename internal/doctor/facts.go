@@ -33,6 +33,7 @@ type Facts struct {
 	Bytes    int64           `json:"bytes"`    // of these
 	Model    *weights.Survey `json:"model"`    // nil if the config is not supported
 	Memory   *Memory         `json:"memory"`   // nil if Model is
+	Drafter  string          `json:"drafter"`  // files of the drafter that the model is used with; empty: none, or the checkpoint is a drafter
 	// Devices is where it would go on the devices of this machine beside the processor.
 	Devices   []offload.Preview `json:"devices"`
 	Pictures  *Pictures         `json:"pictures"` // nil without a vision tower that can be used
@@ -53,7 +54,7 @@ type Memory struct {
 	Weights   int64 `json:"weights"` // vision tower included, and the head if it is loaded
 	KV        int64 `json:"kv"`      // keys and values of the attention layers
 	Recurrent int64 `json:"recurrent"`
-	Head      int64 `json:"head"` // keys and values of the head, and hidden rows it has yet to catch up with
+	Head      int64 `json:"head"` // keys and values of the head or drafter, and hidden rows it has yet to catch up with
 	Total     int64 `json:"total"`
 	ServeKV   int64 `json:"serve_kv"` // the default of serve --kv-memory, unless half of the free memory is less
 }
@@ -73,6 +74,8 @@ type InspectOptions struct {
 	Devices []backend.Info // of this machine
 	Offload offload.Want   // requested placement on a device with its own memory
 	NoHead  bool           // memory is counted without the multi-token-prediction head
+	// Drafter is the files of the drafter that the model is used with, in place of the head; nil: none.
+	Drafter *checkpoint.Checkpoint
 	// Template finds the source of the chat template in the files of a checkpoint, empty
 	// if there is none, and that of a second one for tools. Nil: templates are not checked.
 	Template func(*checkpoint.Checkpoint) (source, tools string, err error)
@@ -97,8 +100,15 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 		f.problem(true, "fetch that file again from where the model was published; foretoken pull checks sizes and hashes", "%v", err)
 	}
 	f.model(c)
+	if f.isDrafter() {
+		f.Memory = newMemory(f.Model, nil, o)
+		f.weights()
+		f.Loadable = len(f.Problems) == 0
+		return f
+	}
 	if f.Model != nil {
-		f.Memory = newMemory(f.Model, o)
+		drafter := f.drafter(&o)
+		f.Memory = newMemory(f.Model, drafter, o)
 		f.Devices = offload.PreviewOn(o.Devices, f.Model, o.Offload, offload.Options{Context: f.Memory.Context, KVMemory: f.Memory.Total - f.Memory.Weights, NoHead: o.NoHead})
 		f.weights()
 		f.head()
@@ -128,10 +138,40 @@ func (f *Facts) problem(fatal bool, remedy, format string, args ...any) {
 	f.Problems = append(f.Problems, Problem{What: what, Remedy: remedy, Fatal: fatal})
 }
 
+// isDrafter reports whether the checkpoint is a drafter, not a model.
+func (f *Facts) isDrafter() bool { return f.Model != nil && f.Model.Drafter != nil && f.Drafter == "" }
+
+// drafter adds the drafter of the options to the survey, in place of the head, if it fits.
+func (f *Facts) drafter(o *InspectOptions) *weights.Survey {
+	if o.Drafter == nil {
+		return nil
+	}
+	d, err := model.Fit(o.Drafter, model.TargetOf(f.Model))
+	switch {
+	case err != nil:
+	case len(d.Errors) > 0:
+		err = d.Errors[0]
+	case len(d.Missing) > 0:
+		err = fmt.Errorf("%s missing: %s", counted(len(d.Missing), "tensor is", "tensors are"), some(d.Missing))
+	}
+	if err != nil {
+		f.problem(false, "choose the drafter that was made for this model, or use --drafter off", "drafter %s cannot be used: %v", o.Drafter.Name(), err)
+		return nil
+	}
+	f.Drafter = o.Drafter.Name()
+	f.Model.AddDrafter(d, true)
+	o.NoHead = false
+	return d
+}
+
 // model surveys the weights, if the family is known.
 func (f *Facts) model(c *checkpoint.Checkpoint) {
 	family, err := model.Of(c.Config())
 	var unknown *model.UnknownError
+	var isDrafter *model.DrafterError
+	if errors.As(err, &isDrafter) {
+		family, err = model.OfPart(c.Config())
+	}
 	switch {
 	case errors.As(err, &unknown):
 		f.problem(true, "foretoken supports "+strings.Join(model.Types(), ", ")+": choose such a model",
@@ -150,21 +190,27 @@ func (f *Facts) model(c *checkpoint.Checkpoint) {
 	f.Model, f.Family = survey, survey.Family
 }
 
-func newMemory(n *weights.Survey, o InspectOptions) *Memory {
+// newMemory is the memory of a model, with a drafter if that is not nil, or of a drafter alone.
+func newMemory(n, drafter *weights.Survey, o InspectOptions) *Memory {
 	m := &Memory{Context: o.Context, Batch: max(o.Batch, 1), Weights: n.Loaded}
 	if m.Context == 0 {
-		m.Context = min(defaultContext, n.Context)
+		m.Context = defaultContext
+		if n.Context > 0 { // drafters have no limit
+			m.Context = min(defaultContext, n.Context)
+		}
 	}
 	need := state.Need{Target: n.Layout}
 	m.Recurrent = int64(m.Batch) * n.Layout.RecurrentBytes()
 	m.KV = int64(m.Batch)*n.Layout.Bytes(m.Context) - m.Recurrent
 	switch {
+	case drafter != nil:
+		need.Drafts = []state.DraftNeed{spec.Need(drafter.Layout, n.Hidden*len(drafter.Drafter.Taps))}
 	case o.NoHead:
 		m.Weights -= n.Sizes[backend.Part{Kind: backend.HeadPart}].Bytes
 	case n.Head.Present:
 		need.Drafts = []state.DraftNeed{spec.Need(n.HeadLayout, n.Hidden)}
-		m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
 	}
+	m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
 	m.Total = m.Weights + m.KV + m.Recurrent + m.Head
 	m.ServeKV = need.Budget(offload.DefaultBatch, min(offload.DefaultContext, n.Context))
 	return m

@@ -23,16 +23,24 @@ func (f *Facts) Table() string {
 	}
 	t.row("files", "%s of weights, %s", counted(f.Files, "file", "files"), bytesText(f.Bytes))
 	if f.Model != nil {
-		t.sizes(f.Model)
+		if !f.isDrafter() {
+			t.sizes(f.Model)
+		}
+		t.drafter(f)
 		t.parts(f.Model)
-		t.head(f.Model)
-		t.vision(f)
 	}
-	t.text(f)
+	if !f.isDrafter() {
+		if f.Model != nil {
+			t.head(f.Model)
+			t.vision(f)
+		}
+		t.text(f)
+	}
 	if m := f.Memory; m != nil {
 		t.line("")
-		t.row("memory", "%s for %s of %d tokens: weights %s, keys and values %s, recurrent states %s, head %s",
-			bytesText(m.Total), counted(m.Batch, "sequence", "sequences"), m.Context, bytesText(m.Weights), bytesText(m.KV), bytesText(m.Recurrent), bytesText(m.Head))
+		t.memory(f)
+	}
+	if m := f.Memory; m != nil && !f.isDrafter() {
 		t.row("serving", "up to %s of KV memory by default: %d sequences of %d tokens, or half of the free memory if that is less",
 			bytesText(m.ServeKV), offload.DefaultBatch, min(offload.DefaultContext, f.Model.Context))
 	}
@@ -42,7 +50,7 @@ func (f *Facts) Table() string {
 	t.line("")
 	t.problems(f.Problems)
 	if !f.Loadable {
-		t.line("The model cannot be loaded.")
+		t.line(map[bool]string{true: "The drafter cannot be loaded.", false: "The model cannot be loaded."}[f.isDrafter()])
 	} else if len(f.Problems) == 0 {
 		t.line("No defects found in the files.")
 	}
@@ -110,6 +118,59 @@ func (t *table) parts(n *weights.Survey) {
 	if n.LayerGain != 0 {
 		t.row("norms", "of the layers %s, mean gain %.2f", n.LayerNorms, n.LayerGain)
 	}
+}
+
+// memory is the row about memory.
+func (t *table) memory(f *Facts) {
+	m, drafts := f.Memory, "head"
+	text := fmt.Sprintf("%s for %s of %d tokens: weights %s, keys and values %s", bytesText(m.Total), counted(m.Batch, "sequence", "sequences"), m.Context, bytesText(m.Weights), bytesText(m.KV))
+	if f.Drafter != "" {
+		drafts = "drafter"
+	}
+	if !f.isDrafter() {
+		text += fmt.Sprintf(", recurrent states %s, %s %s", bytesText(m.Recurrent), drafts, bytesText(m.Head))
+	}
+	t.row("memory", "%s", text)
+}
+
+// drafter is about a drafter, alone or with its model.
+func (t *table) drafter(f *Facts) {
+	d := f.Model.Drafter
+	if d == nil {
+		return
+	}
+	if f.Drafter != "" {
+		t.row("drafter", "%s: %s, in place of the head", d.Kind, f.Drafter)
+	} else {
+		t.row("drafter", "%s of %s, %s parameters", d.Kind, counted(f.Model.AttentionLayers, "layer", "layers"), countText(f.Model.Parameters))
+		fits := fmt.Sprintf("hidden size %d", d.TargetHidden)
+		if d.Vocab > 0 {
+			fits += fmt.Sprintf(", vocabulary %d", d.Vocab)
+		}
+		if d.TargetLayers > 0 {
+			fits += fmt.Sprintf(", %d layers", d.TargetLayers)
+		}
+		if d.Made != "" {
+			fits += ", made for " + d.Made
+		}
+		t.row("fits", "models with %s", fits)
+	}
+	how := "one token per pass"
+	if d.Block > 0 {
+		how = fmt.Sprintf("blocks of up to %d rows, mask token %d", d.Block, *d.Mask)
+	}
+	if d.DraftVocab < d.Vocab {
+		how += fmt.Sprintf(", draft vocabulary %d", d.DraftVocab)
+	}
+	if d.Window > 0 {
+		how += fmt.Sprintf(", windows of %d tokens", d.Window)
+	}
+	t.row("drafts", "%s", how)
+	if len(d.Taps) > 0 {
+		t.row("reads", "inputs of layers %s of the model", strings.Trim(strings.ReplaceAll(fmt.Sprint(d.Taps), " ", ", "), "[]"))
+	}
+	own := map[[2]bool]string{{false, false}: "the model's", {true, true}: "its own", {true, false}: "its own embedding, the model's output matrix", {false, true}: "the model's embedding, its own output matrix"}
+	t.row("matrices", "embedding and output matrix: %s", own[[2]bool{d.OwnEmbedding, d.OwnOutput}])
 }
 
 func (t *table) head(n *weights.Survey) {

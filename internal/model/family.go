@@ -170,7 +170,7 @@ func (e *UnknownError) Error() string {
 type DrafterError struct{ Architectures []string }
 
 func (e *DrafterError) Error() string {
-	return fmt.Sprintf("model: config.json is that of a drafter (architectures %q), which needs a model: open the model that it was made for, with this drafter", e.Architectures)
+	return fmt.Sprintf("model: config.json is that of a drafter (architectures %q), which drafts for a model: open the model that it was made for, with this as its drafter (--drafter)", e.Architectures)
 }
 
 // Open loads a checkpoint with the family that its config names.

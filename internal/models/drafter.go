@@ -18,11 +18,11 @@ const drafterFolder = "drafter"
 // drafterMarks follow the name of the model in names of published drafters, the preferred kind first.
 var drafterMarks = []string{"-dflash2", "-dspark", "-dflash", "-eagle3", "-eagle-3", "-speculator"}
 
-// DrafterMatch says how well a drafter's name, without an organization, fits the name of a model: the length of the model's
+// DrafterMatch says how well a drafter's name, with an organization or without, fits the name of a model: the length of the model's
 // name in it, and the place of its kind in the order of preference. ok is false if it is not the name of a drafter for
 // that model. The model's name may go on, as those of quantized variants do.
 func DrafterMatch(drafter, name string) (length, kind int, ok bool) {
-	drafter, name = strings.ToLower(drafter), strings.ToLower(name)
+	drafter, name = strings.ToLower(drafter[strings.LastIndexByte(drafter, '/')+1:]), strings.ToLower(name)
 	for i, mark := range drafterMarks {
 		target, _, found := strings.Cut(drafter, mark)
 		if !found {

@@ -40,6 +40,14 @@ type modelDetails struct {
 	MTP        bool    `json:"mtp"`               // it has a multi-token-prediction head
 	Vision     *vision `json:"vision,omitempty"`  // absent: it takes no images
 	Drafter    string  `json:"drafter,omitempty"` // absent: none
+	// DrafterModel is the drafter in files of its own; absent: none.
+	DrafterModel *drafterModel `json:"drafter_model,omitempty"`
+}
+
+// drafterModel describes a drafter.
+type drafterModel struct {
+	Kind  string `json:"kind"`
+	Bytes int64  `json:"bytes"` // of weights in memory
 }
 
 // vision describes a vision tower.
@@ -98,6 +106,9 @@ func (h *API) describe(name string) modelObject {
 	d.Loaded, d.Family, d.Context, d.Vocab = true, i.Family, m.Context(), m.Vocab()
 	d.Parameters, d.Bytes, d.Compute, d.Device = i.Parameters, i.Bytes, i.Compute.String(), m.Device()
 	d.MTP, d.Drafter = i.Head, m.Drafter()
+	if i.Drafter != nil {
+		d.DrafterModel = &drafterModel{i.Drafter.Kind, i.Drafter.Bytes}
+	}
 	o.Input, o.Output = []string{"text"}, []string{"text"}
 	if v := i.Vision; v != nil {
 		o.Input = append(o.Input, "image", "video")

@@ -24,6 +24,7 @@ type inspection struct {
 	context, batch flags.Setting[int]
 	gpuMemory      flags.Setting[int64]
 	mtp            flags.Setting[string]
+	drafter        string
 	json           bool
 }
 
@@ -38,6 +39,9 @@ multi-token-prediction head, tokenizer and chat template, and defects of its fil
 headers, JSON files and a few norms, so it is fast for every model size. To load and measure a model,
 use foretoken doctor.
 
+Of a drafter it describes the kind, the models it fits, the layers it reads, block size, mask token
+and memory. With its drafter, the model is described with the memory of both.
+
 With a GPU it shows the placement on GPU and CPU, as set by --gpu-layers and --cpu-experts.
 --gpu-memory plans for a GPU that this machine does not have.
 
@@ -48,6 +52,8 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
   foretoken inspect ~/models/Qwen3.5-4B --context 32768 --batch 4
   foretoken inspect ~/models/Qwen3.5-27B --gpu-memory 16GB --gpu-layers 40
   foretoken inspect ~/models/GLM-4.7-Flash --context 8192 --mtp off
+  foretoken inspect z-lab/Qwen3.5-4B-DFlash
+  foretoken inspect Qwen/Qwen3.5-4B --drafter z-lab/Qwen3.5-4B-DFlash
   foretoken inspect ~/models/Qwen3.5-4B --json`,
 		Args:              oneModel,
 		ValidArgsFunction: completeOneModel,
@@ -58,10 +64,12 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 	memory.Flags().Var(&f.batch, "batch", "batch size of the memory estimate in sequences (default 1)")
 	memory.Flags().Var(&f.gpuMemory, "gpu-memory", "free memory of a GPU to plan for (default: the GPUs of this machine)")
 	memory.Flags().Var(&f.mtp, "mtp", "off: the memory estimate is for --mtp=off, which does not load the head (default auto)")
+	memory.Flags().StringVar(&f.drafter, "drafter", "", "drafter of the memory estimate: a `DIR`, a GGUF file or a pulled drafter (ORG/NAME), or off (default: the drafter beside the model)")
 	f.AddOffload(memory)
 	output := flags.NewGroup("Output")
 	output.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 	flags.AddGroups(cmd, memory, output)
+	load.CompleteDrafter(cmd)
 	flags.Must(cmd.RegisterFlagCompletionFunc("mtp", cobra.FixedCompletions([]cobra.Completion{"auto", "off"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -79,7 +87,14 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	facts := inspect(c, doctor.InspectOptions{Name: name, Context: f.context.Or(0), Batch: f.batch.Or(1), Devices: devices, Offload: offload.Want(f.Offload()), NoHead: f.mtp.Value == "off"})
+	drafter, err := load.Drafter(name, f.drafter)
+	if err != nil {
+		return err
+	}
+	if drafter != nil {
+		defer func() { err = errors.Join(err, drafter.Close()) }()
+	}
+	facts := inspect(c, doctor.InspectOptions{Drafter: drafter, Name: name, Context: f.context.Or(0), Batch: f.batch.Or(1), Devices: devices, Offload: offload.Want(f.Offload()), NoHead: f.mtp.Value == "off"})
 	out := console.New(cmd)
 	if f.json {
 		err = console.WriteJSON(out, facts)

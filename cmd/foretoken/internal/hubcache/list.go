@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // cachedModel is the output of list for a revision in the cache. Fields are only ever added.
@@ -30,6 +31,8 @@ type cachedModel struct {
 	Bits      int      `json:"bits"`      // of an element of the coarsest matrices; 0: not known
 	Head      bool     `json:"head"`      // it has a multi-token-prediction head
 	Vision    bool     `json:"vision"`    // it has a vision tower that can be used
+	Drafts    string   `json:"drafts"`    // of a drafter: the models that it fits
+	Drafter   string   `json:"drafter"`   // of a model: the drafter of the cache that it is used with
 	Problem   string   `json:"problem,omitempty"`
 
 	foreign bool // of an unknown family
@@ -131,6 +134,11 @@ func (d *cachedModel) look(s *hub.Snapshot) (err error) {
 	if err != nil {
 		return err
 	}
+	if survey.Drafter != nil {
+		d.Drafts = fitText(survey.Drafter)
+	} else {
+		d.Drafter = load.CachedDrafter(string(s.Repo), path)
+	}
 	d.Family, d.Head = survey.ModelType, survey.Head.Present && len(survey.Head.Missing) == 0
 	d.Vision = survey.Tower.Layers > 0
 	for _, p := range survey.Parts {
@@ -161,9 +169,9 @@ func modelTable(list []cachedModel) string {
 			continue
 		}
 		if rows++; rows == 1 {
-			_, _ = fmt.Fprintln(w, "MODEL\tSIZE\tREVISION\tFAMILY\tBITS\tHEAD\tVISION\t")
+			_, _ = fmt.Fprintln(w, "MODEL\tSIZE\tREVISION\tFAMILY\tBITS\tHEAD\tVISION\tDRAFTER\t")
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, console.ByteText(m.Bytes), m.revision(), dash(m.Family), m.bits(), m.has(m.Head), m.has(m.Vision), strings.ReplaceAll(m.Problem, "\n", " "))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", m.Model, console.ByteText(m.Bytes), m.revision(), dash(m.Family), m.bits(), m.has(m.Head), m.has(m.Vision), m.drafter(), strings.ReplaceAll(m.Problem, "\n", " "))
 	}
 	_ = w.Flush() // a builder does not fail
 	if len(others) > 0 {
@@ -188,12 +196,35 @@ func (d *cachedModel) bits() string {
 	return fmt.Sprint(d.Bits)
 }
 
+// drafter is what the model drafts with, or the models that a drafter fits.
+func (d *cachedModel) drafter() string {
+	switch {
+	case d.Drafts != "":
+		return "for " + d.Drafts
+	case d.Drafter != "":
+		return d.Drafter
+	}
+	return d.has(false)
+}
+
+// fitText names the models that a drafter fits.
+func fitText(d *weights.DrafterSurvey) string {
+	if d.Made != "" {
+		return d.Made
+	}
+	text := fmt.Sprintf("hidden size %d", d.TargetHidden)
+	if d.TargetLayers > 0 {
+		text += fmt.Sprintf(", %d layers", d.TargetLayers)
+	}
+	return text
+}
+
 // has reports whether the model has a part, as far as its headers are known.
 func (d *cachedModel) has(part bool) string {
 	switch {
 	case part:
 		return "yes"
-	case d.Bits == 0:
+	case d.Bits == 0 || d.Drafts != "":
 		return dash("")
 	}
 	return "no"

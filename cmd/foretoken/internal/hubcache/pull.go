@@ -46,6 +46,8 @@ folder with a model. Of several models it lists names and sizes, and --include c
 with a slash is matched against the whole path of a file, a pattern without one against each path
 element.
 
+A drafter (DFlash, DFlash2, DSpark, EAGLE-3) is fetched like a model; pull says which models it is for.
+
 Many converters drop the multi-token-prediction head. --with-head fetches its tensors, and nothing
 else, from the original repository and stores them beside the model as mtp.safetensors.
 
@@ -58,6 +60,7 @@ Environment:
 		Example: `  foretoken pull Qwen/Qwen3.5-4B
   foretoken pull Qwen/Qwen3.5-4B@refs/pr/1
   foretoken pull unsloth/Qwen3.5-4B-GGUF --include '*Q4_K_M*' --include 'mmproj-F16*'
+  foretoken pull z-lab/Qwen3.5-4B-DFlash
   foretoken pull mlx-community/Qwen3.5-4B-4bit --with-head
   foretoken pull z-lab/Qwen3.5-4B-PARO --with-head=Qwen/Qwen3.5-4B@main
   foretoken run --model "$(foretoken pull Qwen/Qwen3.5-4B)"`,
@@ -163,12 +166,37 @@ func (p *pulling) fetch(ctx context.Context, c *console.Console, client *hub.Cli
 	show := newPullShow(c, l, files)
 	folder, err := client.Fetch(ctx, l, files, show.event)
 	show.end()
-	if err != nil || !isFolder(files) {
+	if err != nil {
 		return folder, err
+	}
+	p.tellDrafter(ctx, head)
+	if !isFolder(files) {
+		return folder, nil
 	}
 	head.inside = modelFolder(files)
 	folder = filepath.Join(folder, filepath.FromSlash(head.inside))
 	return folder, head.complete(ctx, folder)
+}
+
+// tellDrafter says which models a drafter that was fetched is for: by its card, or by its sizes.
+func (p *pulling) tellDrafter(ctx context.Context, h *lostHead) {
+	k, err := load.Checkpoint(string(h.l.Repo) + "@" + h.l.Commit)
+	if err != nil {
+		return // using it reports the error
+	}
+	defer k.Close() //nolint:errcheck // it was only read
+	s, err := model.Survey(k)
+	if err != nil || s.Drafter == nil {
+		return
+	}
+	of, fits := "MODEL", "models with "+fitText(s.Drafter)
+	if s.Drafter.Made != "" {
+		of, fits = s.Drafter.Made, s.Drafter.Made
+	}
+	if bases, err := h.bases(ctx); err == nil && len(bases) == 1 {
+		of, fits = bases[0], bases[0]+", "+fitText(s.Drafter)
+	}
+	h.c.Remark(console.Printable(fmt.Sprintf("%s drafter for %s; use it with --model %s --drafter %s", s.Drafter.Kind, fits, of, h.l.Repo)))
 }
 
 // indexed is files without weights that an index of the repository leaves out, which are

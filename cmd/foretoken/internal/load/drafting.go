@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/spec"
 )
@@ -148,6 +149,35 @@ func (f *draftFlags) Settle(o *foretoken.Speculation, typed, path, file string) 
 	return nil
 }
 
+// Drafter opens the drafter of a model, which was called typed: that of a name, or the one beside the model and in the cache if the name is
+// "". It is nil if there is none, or if the name is off.
+func Drafter(typed, name string) (*checkpoint.Checkpoint, error) {
+	path, err := Resolve(typed)
+	switch {
+	case err != nil || name == foretoken.DrafterOff:
+		return nil, nil // opening the model reports an error
+	case name == "":
+		called, others := cachedDrafters(typed, path)
+		name, _ = models.FindDrafter(path, called, others)
+	default:
+		name, err = resolve("drafter", name)
+	}
+	if err != nil || name == "" {
+		return nil, err
+	}
+	return models.Open(name, "")
+}
+
+// CachedDrafter is the name of the drafter that a model of the cache is used with, "" if there is none.
+func CachedDrafter(typed, path string) string {
+	name, others := cachedDrafters(typed, path)
+	found, _ := models.FindDrafter(path, name, others)
+	if repo := others[found]; repo != "" {
+		return repo
+	}
+	return found
+}
+
 // cachedDrafters are the drafters in the cache that are named after a model of the cache, by their paths, and the name of the model.
 func cachedDrafters(typed, path string) (name string, others map[string]string) {
 	if path == typed {
@@ -162,13 +192,12 @@ func cachedDrafters(typed, path string) (name string, others map[string]string) 
 	repos, _ := cache.Repos() // without repositories nothing is found
 	others = map[string]string{}
 	for _, r := range repos {
-		called := string(r[strings.LastIndex(string(r), "/")+1:])
-		if _, _, ok := models.DrafterMatch(called, name); !ok {
+		if _, _, ok := models.DrafterMatch(string(r), name); !ok {
 			continue
 		}
 		if s, err := cache.Find(string(r)); err == nil {
 			if at, err := s.Path(); err == nil {
-				others[at] = called
+				others[at] = string(r)
 			}
 		}
 	}
