@@ -97,10 +97,7 @@ func TestTeachesToTheByte(t *testing.T) {
 		"calls_sep.jinja":    {deepSeekCalls("", deepSeekBegin, "", deepSeekSep, "", ""), shape{}, Thinking{Close: "</think>"}},
 	} {
 		source := string(readFile(t, filepath.Join("testdata", name)))
-		tmpl, err := NewTemplate(source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tmpl := parseTemplate(t, source)
 		if got := Teaches(source); got != want.syntax {
 			t.Errorf("%s teaches %q,\nwant %q", name, got, want.syntax)
 		}
@@ -116,10 +113,7 @@ func TestTeachesToTheByte(t *testing.T) {
 // TestProbesAreBounded has a template that does nothing but work.
 func TestProbesAreBounded(t *testing.T) {
 	const source = `{% for a in range(999) %}{% for b in range(999) %}{% endfor %}{% endfor %}`
-	tmpl, err := NewTemplate(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tmpl := parseTemplate(t, source)
 	for _, in := range probes() {
 		var limit *jinja.LimitError
 		if _, err := tmpl.render(in, shape{}); !errors.As(err, &limit) || limit.Max != probeSteps {
@@ -208,10 +202,7 @@ func TestRenderEqualsReference(t *testing.T) {
 		refused := 0
 		for i, c := range cases {
 			if templates[c.Template] == nil {
-				tmpl, err := NewTemplate(string(readFile(t, filepath.Join(s.templates, c.Template))))
-				if err != nil {
-					t.Fatal(err)
-				}
+				tmpl := parseTemplate(t, string(readFile(t, filepath.Join(s.templates, c.Template))))
 				templates[c.Template] = tmpl
 			}
 			checkRendering(t, i, templates[c.Template], &c)

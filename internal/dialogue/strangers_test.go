@@ -96,10 +96,7 @@ func plainTemplates(t testing.TB) map[string]*Template {
 	}
 	list := map[string]*Template{}
 	for name, source := range sources {
-		tmpl, err := NewTemplate(source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tmpl := parseTemplate(t, source)
 		list[name] = tmpl
 	}
 	return list
@@ -263,10 +260,7 @@ func TestStrangersWriteNoControlTokensInFamilies(t *testing.T) {
 	v := embeddedVocabulary(t)
 	eachShipped(t, func(name, source string, _ ToolFormat) {
 		t.Run(name, func(t *testing.T) {
-			tmpl, err := NewTemplate(source)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tmpl := parseTemplate(t, source)
 			random := rand.New(rand.NewPCG(12, 4))
 			w := &wild{Rand: random, controls: v.spelled()}
 			taken := 0
@@ -376,10 +370,7 @@ func TestHonestPromptsOfFamiliesKeepTheirTokens(t *testing.T) {
 		n, tokens, forged := 0, 0, 0
 		for _, c := range cases {
 			if templates[c.Template] == nil {
-				tmpl, err := NewTemplate(string(readFile(t, filepath.Join(r.templates, c.Template))))
-				if err != nil {
-					t.Fatal(err)
-				}
+				tmpl := parseTemplate(t, string(readFile(t, filepath.Join(r.templates, c.Template))))
 				templates[c.Template] = tmpl
 			}
 			if len(c.Tools) == 0 {

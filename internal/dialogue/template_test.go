@@ -15,10 +15,7 @@ import (
 func loadTurns(t testing.TB) *Template {
 	t.Helper()
 	src := filetest.Read(t, "testdata/turns.jinja")
-	tmpl, err := NewTemplate(string(src))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tmpl := parseTemplate(t, string(src))
 	return tmpl
 }
 
@@ -116,10 +113,7 @@ func TestTemplateVariables(t *testing.T) {
 		"{{ dict(messages[2].tool_calls[0].function.arguments) }}":                  "{}",
 		"{{ strftime_now('%Y-%m-%d') }}":                                            "2026-08-01",
 	} {
-		tmpl, err := NewTemplate(src)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tmpl := parseTemplate(t, src)
 		got, err := tmpl.Render(Input{Messages: messages, BOSToken: "<s>", Now: func() time.Time { return at }})
 		if err != nil || got.Text != want {
 			t.Errorf("%s: got %q, %v, want %q", src, got.Text, err, want)
@@ -131,10 +125,7 @@ func TestTemplateVariables(t *testing.T) {
 // an assistant without content and calls.
 func TestNullContentIsAnEmptyText(t *testing.T) {
 	eachShipped(t, func(name, source string, _ ToolFormat) {
-		tmpl, err := NewTemplate(source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tmpl := parseTemplate(t, source)
 		for _, conversation := range []string{
 			`[{"role": "user", "content": "x"}, {"role": "assistant", "content": NULL}, {"role": "user", "content": "y"}]`,
 			`[{"role": "user", "content": "x"}, {"role": "assistant", "content": NULL, "reasoning_content": "r"}, {"role": "user", "content": "y"}]`,
@@ -200,10 +191,7 @@ func BenchmarkRender(b *testing.B) {
 
 // BenchmarkRenderCalls does the same with a template like those of releases.
 func BenchmarkRenderCalls(b *testing.B) {
-	tmpl, err := NewTemplate(string(readFile(b, "testdata/calls_xml.jinja")))
-	if err != nil {
-		b.Fatal(err)
-	}
+	tmpl := parseTemplate(b, string(readFile(b, "testdata/calls_xml.jinja")))
 	for _, turns := range []int{10, 1000} {
 		b.Run(fmt.Sprintf("turns=%d", turns), func(b *testing.B) { benchmarkRender(b, tmpl, turns) })
 	}
@@ -231,10 +219,7 @@ func benchmarkRender(b *testing.B, tmpl *Template, turns int) {
 // TestDecodedPartsRenderAsParts: templates see the same part for every spelling of an image,
 // so that no spelling bypasses them.
 func TestDecodedPartsRenderAsParts(t *testing.T) {
-	template, err := NewTemplate(`{%- for p in messages[0].content %}{%- if p.type == 'image' or 'image' in p or 'image_url' in p %}<i>{%- elif 'text' in p %}{{- p.text }}{%- endif %}{%- endfor %}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := parseTemplate(t, `{%- for p in messages[0].content %}{%- if p.type == 'image' or 'image' in p or 'image_url' in p %}<i>{%- elif 'text' in p %}{{- p.text }}{%- endif %}{%- endfor %}`)
 	for i, parts := range []string{
 		`{"type": "text", "text": "1"}, {"type": "image", "image": "a"}, {"type": "text", "text": "2"}`,
 		`{"type": "text", "text": "1"}, {"type": "image_url", "image_url": {"url": "a"}}, {"type": "text", "text": "2"}`,
@@ -252,4 +237,14 @@ func TestDecodedPartsRenderAsParts(t *testing.T) {
 			t.Errorf("spelling %d: %q", i, r.Text)
 		}
 	}
+}
+
+// parseTemplate parses a template, or ends the test.
+func parseTemplate(tb testing.TB, source string) *Template {
+	tb.Helper()
+	tmpl, err := NewTemplate(source)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tmpl
 }

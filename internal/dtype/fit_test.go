@@ -33,14 +33,8 @@ func TestFitIsBetter(t *testing.T) {
 	FromF32(m.Data, F32, x)
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
 		for _, scale := range []Type{F16, BF16, F32} {
-			plain, err := Quantize(&m, bits, 64, scale)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fitted, err := NewAffine(m.Rows, m.Cols, bits, 64, scale)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plain := valid(t)(Quantize(&m, bits, 64, scale))
+			fitted := valid(t)(NewAffine(m.Rows, m.Cols, bits, 64, scale))
 			if err := FitRows(&fitted, &m, 0, m.Rows); err != nil {
 				t.Fatal(err)
 			}
@@ -78,10 +72,7 @@ func TestFitOfOddGroups(t *testing.T) {
 		"infinite":  {fill(func(i int) float32 { return 1 / float32(i) }), 0, false},
 		"overflows": {fill(func(i int) float32 { return float32(i) * 1e30 }), 0, false},
 	} {
-		q, err := NewAffine(1, 64, 4, 64, F16)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := valid(t)(NewAffine(1, 64, 4, 64, F16))
 		if err := FitRows(&q, &c.m, 0, 1); (err == nil) != c.ok {
 			t.Errorf("%s: error %v", name, err)
 			continue
@@ -100,10 +91,7 @@ func BenchmarkFitRows(b *testing.B) {
 	}
 	m := Matrix{Rows: 16, Cols: 2048, Type: BF16, Data: make([]byte, 2*len(x))}
 	FromF32(m.Data, BF16, x)
-	q, err := NewAffine(16, 2048, 4, 64, BF16)
-	if err != nil {
-		b.Fatal(err)
-	}
+	q := valid(b)(NewAffine(16, 2048, 4, 64, BF16))
 	b.SetBytes(int64(len(m.Data)))
 	for b.Loop() {
 		if err := FitRows(&q, &m, 0, 16); err != nil {

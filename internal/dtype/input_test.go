@@ -129,14 +129,8 @@ func TestQuantizeUndoesInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := m.Numbers()
-	got, err := Quantize(&m, 4, 64, F16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := Quantize(&plain, 4, 64, F16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := valid(t)(Quantize(&m, 4, 64, F16))
+	want := valid(t)(Quantize(&plain, 4, 64, F16))
 	if got.Input != nil || !bytes.Equal(got.Data, want.Data) || !bytes.Equal(got.Scales, want.Scales) {
 		t.Error("a matrix with an input is quantized otherwise than without it")
 	}
@@ -168,10 +162,7 @@ func TestQuantizeWithAnInput(t *testing.T) {
 	}
 	FromF32(m.Data, F32, values)
 	for _, in := range []*Input{nil, m.Input} {
-		q, err := NewAffine(1, 32, 8, 32, F32)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := valid(t)(NewAffine(1, 32, 8, 32, F32))
 		q.Input = in
 		if err := QuantizeRows(&q, &m, 0, 1); err != nil {
 			t.Fatal(err)

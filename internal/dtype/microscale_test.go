@@ -48,10 +48,7 @@ func TestMicroscaleEqualsHandWorked(t *testing.T) {
 		{"rounded up", MXFP8, []float32{896, 1}, 128, []byte{0x7e, 0x30}},
 	} {
 		t.Run(fmt.Sprintf("format=%v/group=%s", c.format, c.name), func(t *testing.T) {
-			dst, err := NewMicroscale(1, 32, c.format)
-			if err != nil {
-				t.Fatal(err)
-			}
+			dst := valid(t)(NewMicroscale(1, 32, c.format))
 			w := make([]float32, 32)
 			copy(w, c.start)
 			src := plainRow(w)
@@ -139,10 +136,7 @@ func TestMicroscaleEqualsSearch(t *testing.T) {
 				w[i] = float32(shape(i))
 			}
 			src := plainRow(w)
-			dst, err := NewMicroscale(1, cols, f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			dst := valid(t)(NewMicroscale(1, cols, f))
 			if err := MicroscaleRows(&dst, &src, 0, 1); err != nil {
 				t.Fatal(err)
 			}
@@ -173,14 +167,8 @@ func TestMicroscaleRowsEqualsWhole(t *testing.T) {
 		}
 		src := plainRow(w)
 		src.Rows, src.Cols = 4, 64
-		once, err := NewMicroscale(4, 64, f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		parts, err := NewMicroscale(4, 64, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		once := valid(t)(NewMicroscale(4, 64, f))
+		parts := valid(t)(NewMicroscale(4, 64, f))
 		for _, cut := range [][2]int{{2, 4}, {0, 1}, {1, 2}} {
 			if err := MicroscaleRows(&parts, &src, cut[0], cut[1]); err != nil {
 				t.Fatal(err)
@@ -210,10 +198,7 @@ func TestMicroscaleRefuses(t *testing.T) {
 			w := make([]float32, 32)
 			w[31] = float32(bad)
 			src := plainRow(w)
-			dst, err := NewMicroscale(1, 32, f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			dst := valid(t)(NewMicroscale(1, 32, f))
 			if err := MicroscaleRows(&dst, &src, 0, 1); err == nil || !strings.Contains(err.Error(), "not finite") {
 				t.Errorf("%v of %g: %v", f, bad, err)
 			}
@@ -227,10 +212,7 @@ func BenchmarkMicroscale(b *testing.B) {
 	m.Rows, m.Cols = 64, 4096
 	for _, f := range microscales {
 		b.Run(fmt.Sprintf("format=%v", f), func(b *testing.B) {
-			q, err := NewMicroscale(m.Rows, m.Cols, f)
-			if err != nil {
-				b.Fatal(err)
-			}
+			q := valid(b)(NewMicroscale(m.Rows, m.Cols, f))
 			b.SetBytes(int64(len(m.Data)))
 			for b.Loop() {
 				if err := MicroscaleRows(&q, &m, 0, m.Rows); err != nil {

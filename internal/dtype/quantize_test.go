@@ -32,10 +32,7 @@ func TestQuantizeEqualsVectors(t *testing.T) {
 		{8, 0xbbcb, 0x3f8a, words(0x41d669ff, 0xf38619ae, 0xa235ca5d, 0x51e67a0d, 0x009629be, 0xb245da6d, 0x61f68a1d, 0x10a639ce)},
 		{3, 0xbe5d, 0x3f8a, words(0xb3f0d59f, 0x310d5d8a, 0x1567e1ab)},
 	} {
-		q, err := Quantize(&m, c.bits, 32, BF16)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := valid(t)(Quantize(&m, c.bits, 32, BF16))
 		if err := q.Validate(); err != nil {
 			t.Fatal(err)
 		}
@@ -51,10 +48,7 @@ func TestQuantizeEqualsVectors(t *testing.T) {
 
 func TestQuantizeOfNegativeGroup(t *testing.T) {
 	m := bf16Row(32, func(i int) float64 { return -0.5 + 0.01*float64(i) })
-	q, err := Quantize(&m, 4, 32, F32)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := valid(t)(Quantize(&m, 4, 32, F32))
 	if s, b := number(F32, q.Scales, 0), number(F32, q.Biases, 0); s != 0.0208333340 || b != -0.5 {
 		t.Errorf("scale %.9g, bias %g, want 0.0208333340, -0.5", s, b)
 	}
@@ -139,10 +133,7 @@ func TestQuantizeErrorIsWithinAStep(t *testing.T) {
 	w, got := make([]float32, m.Cols), make([]float32, m.Cols)
 	m.Row(w, 0)
 	for _, bits := range widths {
-		q, err := Quantize(&m, bits, 64, F32)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := valid(t)(Quantize(&m, bits, 64, F32))
 		q.Row(got, 0)
 		for i := range w {
 			// The scale is adjusted so that zero is a code, by at most half a step at the far end.
@@ -158,14 +149,8 @@ func TestQuantizeRowsEqualsWhole(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	m := bf16Row(64*7, func(int) float64 { return r.NormFloat64() })
 	m.Rows, m.Cols = 7, 64
-	whole, err := Quantize(&m, 5, 32, F16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts, err := NewAffine(7, 64, 5, 32, F16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := valid(t)(Quantize(&m, 5, 32, F16))
+	parts := valid(t)(NewAffine(7, 64, 5, 32, F16))
 	for _, cut := range [][2]int{{3, 7}, {0, 1}, {1, 3}, {2, 2}} {
 		if err := QuantizeRows(&parts, &m, cut[0], cut[1]); err != nil {
 			t.Fatal(err)
@@ -211,10 +196,7 @@ func TestSymmetricGroups(t *testing.T) {
 	m := bf16Row(256, func(i int) float64 { return r.NormFloat64() * math.Exp(float64(i/32)) * float64(min(i%32, 1)) })
 	for _, bits := range []int{2, 3, 4, 5, 6, 8} {
 		for _, scale := range []Type{BF16, F16, F32} {
-			q, err := NewSymmetric(1, m.Cols, bits, 32, scale)
-			if err != nil {
-				t.Fatal(err)
-			}
+			q := valid(t)(NewSymmetric(1, m.Cols, bits, 32, scale))
 			if err := QuantizeRows(&q, &m, 0, 1); err != nil {
 				t.Fatal(err)
 			}
@@ -238,10 +220,7 @@ func TestSymmetricGroups(t *testing.T) {
 		}
 	}
 	tiny := bf16Row(32, func(int) float64 { return 1e-9 })
-	q, err := NewSymmetric(1, 32, 8, 32, F16)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := valid(t)(NewSymmetric(1, 32, 8, 32, F16))
 	if err := QuantizeRows(&q, &tiny, 0, 1); err != nil || q.Data[0] != 128 {
 		t.Errorf("numbers that are too small for their scale: %v, code %d, want the middle", err, q.Data[0])
 	}
@@ -276,10 +255,7 @@ func TestSymmetricBytes(t *testing.T) {
 				src.Row(w, r)
 				FromF32(plain.Data[r*cols*4:][:cols*4], F32, w)
 			}
-			got, err := NewSymmetric(rows, cols, bits, 64, BF16)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := valid(t)(NewSymmetric(rows, cols, bits, 64, BF16))
 			want, _ := NewSymmetric(rows, cols, bits, 64, BF16)
 			got.Input = input
 			if err := cmp.Or(QuantizeRows(&got, &src, 0, rows), QuantizeRows(&want, &plain, 0, rows)); err != nil {
@@ -313,10 +289,7 @@ func BenchmarkQuantize(b *testing.B) {
 	m.Rows, m.Cols = 64, 4096
 	for _, bits := range []int{4, 5, 6, 8} {
 		b.Run(fmt.Sprintf("bits=%d", bits), func(b *testing.B) {
-			q, err := NewAffine(m.Rows, m.Cols, bits, 64, F16)
-			if err != nil {
-				b.Fatal(err)
-			}
+			q := valid(b)(NewAffine(m.Rows, m.Cols, bits, 64, F16))
 			b.SetBytes(int64(len(m.Data)))
 			for b.Loop() {
 				if err := QuantizeRows(&q, &m, 0, m.Rows); err != nil {
@@ -324,5 +297,16 @@ func BenchmarkQuantize(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// valid returns a function that returns its matrix, or ends the test if there is an error.
+func valid(tb testing.TB) func(Matrix, error) Matrix {
+	return func(m Matrix, err error) Matrix {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return m
 	}
 }
