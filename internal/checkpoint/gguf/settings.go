@@ -63,3 +63,16 @@ func (s *Settings) Number(key, name string) float64 {
 	s.To[name] = float32(x)
 	return x
 }
+
+// Rotary reads how many of dim dimensions rotate, as partial_rotary_factor, if the file has the number.
+func (s *Settings) Rotary(dim int) {
+	n := s.Optional("rope.dimension_count")
+	if n < 0 || dim <= 0 {
+		return
+	}
+	part := float64(n) / float64(dim)
+	if int(part*float64(dim)) < n {
+		part = math.Nextafter(part, 2)
+	}
+	s.To["partial_rotary_factor"] = part
+}

@@ -3,14 +3,11 @@ package glm
 import (
 	"encoding/json"
 	"fmt"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
-	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // ggufFile is a GGUF file of the family. Its converter changed little more than names: it stacks
@@ -57,11 +54,13 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 	}
 	a = checkpoint.Assembly{Config: config, Texts: f.Folder(ggufWords), Files: f.Parts}
 	for _, t := range f.Tensors {
-		list, err := g.sources(t)
+		pieces, err := g.pieces(t)
 		if err != nil {
 			return a, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
-		a.Tensors = append(a.Tensors, list...)
+		for _, p := range pieces {
+			a.Tensors = append(a.Tensors, p.Source())
+		}
 	}
 	return a, nil
 }
@@ -160,54 +159,23 @@ func (g *ggufFile) name(name string) (string, error) {
 	return "", fmt.Errorf("it is not part of a %s model of %d blocks", g.arch, g.layers+g.heads)
 }
 
-// sources are the weights in a tensor: one, or two if it has gates and ups of experts.
-func (g *ggufFile) sources(t *gguf.Tensor) ([]checkpoint.Source, error) {
+// pieces are the weights in a tensor: one, or two if it has gates and ups of experts.
+func (g *ggufFile) pieces(t *gguf.Tensor) ([]gguf.Piece, error) {
 	name, err := g.name(t.Name)
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.Encoding()
+	p, err := t.Piece(name)
 	if err != nil {
 		return nil, err
 	}
-	source := func(name string, shape []int, read func(m *dtype.Matrix) []byte) checkpoint.Source {
-		s := checkpoint.Source{
-			Decl: checkpoint.Decl{Name: name, Type: m.Type, Shape: slices.Clone(shape)},
-			File: t.File,
-			Read: func() ([]byte, error) {
-				m, err := t.Matrix()
-				if err != nil {
-					return nil, err
-				}
-				return read(&m), nil
-			},
-		}
-		if m.Format.Blocks() {
-			own := m
-			s.Type, s.Blocks, s.Factors = dtype.U8, &own, t.Factors
-			s.Shape[len(s.Shape)-1] = m.RowBytes()
-		}
-		return s
-	}
 	if !strings.HasSuffix(name, ".") {
-		return []checkpoint.Source{source(name, t.Shape, func(m *dtype.Matrix) []byte { return m.Data })}, nil
+		return []gguf.Piece{p}, nil
 	}
 	if len(t.Shape) != 3 || t.Shape[1]%2 != 0 {
 		return nil, fmt.Errorf("shape %v, want gates and ups of experts", t.Shape)
 	}
-	n := t.Shape[1] / 2
-	half := func(which int) func(m *dtype.Matrix) []byte {
-		return func(m *dtype.Matrix) []byte {
-			size := n * m.RowBytes()
-			out := make([]byte, 0, len(m.Data)/2)
-			for b := m.Data[which*size:]; len(b) >= size; b = b[min(2*size, len(b)):] {
-				out = append(out, b[:size]...)
-			}
-			return out
-		}
-	}
-	shape := []int{t.Shape[0], n, t.Shape[2]}
-	return []checkpoint.Source{source(name+"gate_proj.weight", shape, half(0)), source(name+"up_proj.weight", shape, half(1))}, nil
+	return p.Halves(t.Shape[1], "gate_proj.weight", "up_proj.weight")
 }
 
 // config is the text of config.json, from the metadata and from what tensors there are.
@@ -284,14 +252,7 @@ const flashVocab, flashLayers = 154880, 47
 func (g *ggufFile) groupedHeads(r *gguf.Settings) {
 	r.To["model_type"] = grouped
 	r.Whole("attention.head_count_kv", "num_key_value_heads")
-	dim := r.Whole("attention.key_length", "head_dim")
-	if n := r.Optional("rope.dimension_count"); n >= 0 && dim > 0 {
-		part := float64(n) / float64(dim)
-		if int(part*float64(dim)) < n {
-			part = math.Nextafter(part, 2)
-		}
-		r.To["partial_rotary_factor"] = part
-	}
+	r.Rotary(r.Whole("attention.key_length", "head_dim"))
 	r.To["attention_bias"] = g.Tensor("blk.0.attn_q.bias") != nil
 	r.To["use_qk_norm"] = g.Tensor("blk.0.attn_q_norm.weight") != nil
 }

@@ -56,7 +56,7 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 			return a, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
 		for _, p := range pieces {
-			a.Tensors = append(a.Tensors, p.source(t))
+			a.Tensors = append(a.Tensors, p.Source())
 		}
 	}
 	return a, nil
@@ -107,116 +107,37 @@ func (g *ggufFile) measure() (err error) {
 	return nil
 }
 
-// ggufPiece is a tensor of the checkpoint: some of the numbers of one of the file.
-type ggufPiece struct {
-	name  string
-	shape []int
-	rows  []int // of each set of rows these, in this order; nil: all
-	set   int   // rows of a set
-	log   bool  // the logarithm of the negated numbers
-
-	encoding dtype.Matrix // of the tensor in the file
-}
-
 // pieces are the weights in a tensor.
-func (g *ggufFile) pieces(t *gguf.Tensor) ([]ggufPiece, error) {
-	m, err := t.Encoding()
+func (g *ggufFile) pieces(t *gguf.Tensor) ([]gguf.Piece, error) {
+	p, err := t.Piece("")
 	if err != nil {
 		return nil, err
 	}
-	name, last, err := g.name(t.Name)
-	if err != nil {
+	var last string
+	if p.Name, last, err = g.name(t.Name); err != nil {
 		return nil, err
 	}
-	p := ggufPiece{name: name, shape: t.Shape, encoding: m}
 	switch last {
 	case "ssm_conv1d.weight":
-		p.shape = append(slices.Clone(p.shape), 1)
+		p.Shape = append(slices.Clone(p.Shape), 1)
 	case "ssm_a", "ssm_dt", "ssm_dt.bias":
-		if p.log = last == "ssm_a"; m.Format != dtype.Plain {
+		if p.Encoding.Format != dtype.Plain {
 			return nil, fmt.Errorf("%v, want F32, F16 or BF16", t.Type)
 		}
+		if last == "ssm_a" {
+			p.Convert = decayLogs
+		}
 	case "ffn_gate_inp_shexp.weight":
-		p.shape = []int{1, m.Cols}
+		p.Shape = []int{1, p.Encoding.Cols}
 	case "ffn_gate_up_exps.weight":
-		n := t.Shape[max(len(t.Shape)-2, 0)]
-		return p.split(n, "switch_mlp.gate_proj", appendRange(nil, 0, n/2), "switch_mlp.up_proj", appendRange(nil, n/2, n/2))
+		return p.Halves(t.Shape[max(len(t.Shape)-2, 0)], "switch_mlp.gate_proj.weight", "switch_mlp.up_proj.weight")
 	case "ssm_ba.weight":
 		if g.tiled {
 			return nil, fmt.Errorf("the tensor needs value heads that follow their key heads, but this file has another order")
 		}
-		r := g.valueHeads / g.keyHeads
-		return p.split(2*r, "in_proj_b", appendRange(nil, 0, r), "in_proj_a", appendRange(nil, r, r))
+		return p.Halves(2*g.valueHeads/g.keyHeads, "in_proj_b.weight", "in_proj_a.weight")
 	}
-	return []ggufPiece{p}, nil
-}
-
-func appendRange(list []int, from, n int) []int {
-	for i := range n {
-		list = append(list, from+i)
-	}
-	return list
-}
-
-// split makes two pieces, of different rows of each set. Their names replace the last parts
-// of p's.
-func (p *ggufPiece) split(set int, nameA string, a []int, nameB string, b []int) ([]ggufPiece, error) {
-	if set < 2 || set%2 != 0 || p.encoding.Rows%set != 0 || len(p.shape) < 2 {
-		return nil, fmt.Errorf("%d rows, want a multiple of %d", p.encoding.Rows, set)
-	}
-	half := func(name string, rows []int) ggufPiece {
-		h := *p
-		h.name, h.rows, h.set = p.name+name+".weight", rows, set
-		h.shape = slices.Clone(p.shape)
-		h.shape[len(h.shape)-2] /= 2
-		return h
-	}
-	return []ggufPiece{half(nameA, a), half(nameB, b)}, nil
-}
-
-// source is the tensor that a piece of t is stored as.
-func (p ggufPiece) source(t *gguf.Tensor) checkpoint.Source {
-	m := p.encoding
-	s := checkpoint.Source{
-		Decl: checkpoint.Decl{Name: p.name, Type: m.Type, Shape: slices.Clone(p.shape)},
-		File: t.File,
-		Read: func() ([]byte, error) { return p.read(t) },
-	}
-	switch {
-	case p.log:
-		s.Type = dtype.F32
-	case m.Format.Blocks():
-		s.Type, s.Blocks, s.Factors = dtype.U8, &m, t.Factors
-		s.Shape[len(s.Shape)-1] = m.RowBytes()
-	}
-	return s
-}
-
-// read is the piece's bytes.
-func (p ggufPiece) read(t *gguf.Tensor) ([]byte, error) {
-	m, err := t.Matrix()
-	if err != nil {
-		return nil, err
-	}
-	b := m.Data
-	if p.rows != nil {
-		b = pick(b, m.RowBytes(), p.set, p.rows)
-	}
-	if p.log {
-		return decayLogs(b, p.encoding.Type)
-	}
-	return b, nil
-}
-
-// pick takes blocks of bytes in the given order from each set of set blocks.
-func pick(b []byte, block, set int, order []int) []byte {
-	out := make([]byte, 0, len(b)/set*len(order))
-	for ; len(b) > 0; b = b[set*block:] {
-		for _, i := range order {
-			out = append(out, b[i*block:(i+1)*block]...)
-		}
-	}
-	return out
+	return []gguf.Piece{p}, nil
 }
 
 // decayLogs turns decay rates, which are -exp(A_log), back into A_log.

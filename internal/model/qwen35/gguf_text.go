@@ -3,7 +3,6 @@ package qwen35
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
 )
@@ -80,13 +79,7 @@ func (g *ggufFile) rope(r *gguf.Settings, dim int) map[string]any {
 	}
 	p := r.Part(map[string]any{"rope_type": kind})
 	p.Number("rope.freq_base", "rope_theta")
-	if n := p.Optional("rope.dimension_count"); n >= 0 && dim > 0 {
-		part := float64(n) / float64(dim)
-		if int(part*float64(dim)) < n {
-			part = math.Nextafter(part, 2)
-		}
-		p.To["partial_rotary_factor"] = part
-	}
+	p.Rotary(dim)
 	if key := g.arch + ".rope.dimension_sections"; g.Has(key) {
 		sections, err := g.Wholes(key)
 		p.Keep(err)

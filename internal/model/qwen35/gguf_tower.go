@@ -98,11 +98,11 @@ func (g *ggufTower) sources() ([]checkpoint.Source, error) {
 		if err != nil {
 			return nil, err
 		}
-		m, err := t.Encoding()
+		p, err := t.Piece(ggufTowerName + name)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, ggufPiece{name: ggufTowerName + name, shape: t.Shape, encoding: m}.source(t))
+		list = append(list, p.Source())
 	}
 	return list, nil
 }
