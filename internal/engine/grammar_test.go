@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,11 +12,11 @@ import (
 
 	"github.com/foretoken/foretoken/grammar"
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
@@ -71,18 +70,13 @@ func (l *later) Accept(id int32) {
 func openTiny(t testing.TB) (model.Model, *state.Pool, *tokenizer.Tokenizer) {
 	t.Helper()
 	dir := golden.Dir(t, "tiny")
-	c := golden.Open(t, dir)
-	b := backendtest.Open(t, backend.Options{})
-	m, err := model.Open(c, b, model.Options{Compute: backend.Int8, MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := modeltest.Open(t, dir, 0, model.Options{Compute: backend.Int8, MaxDrafts: spec.MaxDepth})
 	data := filetest.Read(t, filepath.Join(dir, "tokenizer.json"))
 	tok, err := tokenizer.New(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m, state.NewPool(b, 1<<30), tok
+	return r.Model, r.Pool, tok
 }
 
 // newVocab prepares a tokenizer's tokens: control tokens never, the model's stop tokens at

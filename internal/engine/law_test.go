@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
@@ -49,13 +49,8 @@ func openOn(t testing.TB, dir string, o model.Options) (*headed, backend.Backend
 // load opens a model on a device.
 func load(t testing.TB, dir string, o model.Options, b backend.Backend) *headed {
 	t.Helper()
-	c := golden.Open(t, dir)
-	o.MaxDrafts, o.Log = spec.MaxDepth, slog.New(slog.DiscardHandler)
-	m, err := model.Open(c, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &headed{Model: m}
+	o.MaxDrafts = spec.MaxDepth
+	return &headed{Model: modeltest.OpenOn(t, b, dir, o).Model}
 }
 
 // oracle knows the answer to every prompt, and drafts from it as its script says.

@@ -16,7 +16,6 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
-	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
 )
 
@@ -65,17 +64,12 @@ func (e *embedding) counts() (made, alive, open int) {
 // openEmbedding loads a model on such a device.
 func openEmbedding(t *testing.T, name string, o backend.Options, opaque bool) (*headed, *embedding) {
 	t.Helper()
-	c := golden.Open(t, golden.Dir(t, name))
 	b := backendtest.Open(t, o)
 	if opaque {
 		b = backendtest.NewOpaque(b)
 	}
 	e := &embedding{Backend: b, ids: map[[32]byte][]int32{}, alive: map[backend.Memory]bool{}}
-	m, err := model.Open(c, e, model.Options{Quantize: 8, MaxDrafts: spec.MaxDepth, Log: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &headed{Model: m}, e
+	return load(t, golden.Dir(t, name), model.Options{Quantize: 8}, e), e
 }
 
 // paint is a picture of ids. Other salts make others of the same rows.

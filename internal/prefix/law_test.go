@@ -2,7 +2,6 @@ package prefix_test
 
 import (
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -10,9 +9,9 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/prefix/store"
@@ -21,9 +20,8 @@ import (
 
 // rig is a model with its head, and memory for sequences.
 type rig struct {
-	t    *testing.T
-	m    model.Model
-	pool *state.Pool
+	*modeltest.Rig
+	t *testing.T
 }
 
 func open(t *testing.T, name string, o model.Options) *rig {
@@ -34,28 +32,11 @@ func open(t *testing.T, name string, o model.Options) *rig {
 // openOn is open on a device of that kind.
 func openOn(t *testing.T, name string, o model.Options, device backend.Options) *rig {
 	t.Helper()
-	files, err := checkpoint.Open(golden.Dir(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := backendtest.Open(t, device)
-	o.Log = slog.New(slog.DiscardHandler)
-	m, err := model.Open(files, b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for _, err := range []error{m.Close(), b.Close(), files.Close()} {
-			if err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	return &rig{t, m, state.NewPool(b, 1<<30)}
+	return &rig{modeltest.OpenOn(t, backendtest.Open(t, device), golden.Dir(t, name), o), t}
 }
 
 func (r *rig) cache(d *store.Disk) *prefix.Cache {
-	return prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Drafts: []state.Layout{r.m.Head().Layout()}, Tiers: store.Tiers{Disk: d}})
+	return prefix.New(r.Pool, prefix.Options{Target: r.Layout(), Drafts: []state.Layout{r.Head().Layout()}, Tiers: store.Tiers{Disk: d}})
 }
 
 // reader reads a text: the model its tokens, the head the pairs of a hidden row and the
@@ -71,16 +52,9 @@ type reader struct {
 func (r *rig) reader(text []int32) *reader {
 	r.t.Helper()
 	x := &reader{rig: r, text: text, logits: map[int][]float32{}, head: map[int][]float32{}}
-	for l, s := range map[*state.Layout]**state.State{layoutOf(r.m.Layout()): &x.target, layoutOf(r.m.Head().Layout()): &x.memory} {
-		var err error
-		if *s, err = r.pool.Open(*l); err != nil {
-			r.t.Fatal(err)
-		}
-	}
+	x.target, x.memory = r.Sequence(r.t), r.Pairs(r.t)
 	return x
 }
-
-func layoutOf(l state.Layout) *state.Layout { return &l }
 
 func (x *reader) close() {
 	x.target.Close()
@@ -95,7 +69,7 @@ func (x *reader) read(to, drafts int) {
 	if drafts = min(drafts, len(tokens)-1); drafts > 0 {
 		tokens, wrong = append(tokens, 1, 2), 2
 	}
-	out, err := x.m.Forward([]model.Span{{State: x.target, Tokens: tokens, Drafts: drafts + wrong, Want: len(tokens)}})
+	out, err := x.Forward([]model.Span{{State: x.target, Tokens: tokens, Drafts: drafts + wrong, Want: len(tokens)}})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -110,7 +84,7 @@ func (x *reader) read(to, drafts int) {
 func (x *reader) catchUp(hidden backend.Tensor) {
 	x.t.Helper()
 	from, n := x.memory.Len(), hidden.Rows
-	out, err := x.m.Head().Forward([]model.Span{{State: x.memory, Tokens: x.text[from+1:][:n], Want: n, Hidden: hidden}}, nil)
+	out, err := x.Head().Forward([]model.Span{{State: x.memory, Tokens: x.text[from+1:][:n], Want: n, Hidden: hidden}}, nil)
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -120,12 +94,8 @@ func (x *reader) catchUp(hidden backend.Tensor) {
 // keep copies the first n rows of logits of a pass.
 func (x *reader) keep(to map[int][]float32, from int, out model.Output, n int) {
 	x.t.Helper()
-	rows, err := out.Rows()
-	if err != nil {
-		x.t.Fatal(err)
-	}
-	for i, row := range rows[:n] {
-		to[from+i] = slices.Clone(row)
+	for i, row := range modeltest.Rows(x.t, out)[:n] {
+		to[from+i] = row
 	}
 }
 
@@ -188,7 +158,7 @@ func TestHitEqualsPrefill(t *testing.T) {
 			r := open(t, sub.name, sub.o)
 			rng := rand.New(rand.NewPCG(5, 6))
 			const length, tail = 216, 6
-			text := randomText(rng, r.m.Info().Vocab, length+1)
+			text := randomText(rng, r.Info().Vocab, length+1)
 			want := r.reader(text)
 			want.read(length, 0)
 			want.close()
@@ -222,7 +192,7 @@ func TestHitEqualsPrefill(t *testing.T) {
 				y.close()
 			}
 			c.Close()
-			if s := r.pool.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
+			if s := r.Pool.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
 				t.Errorf("after everything was closed: %+v", s)
 			}
 		})
@@ -236,7 +206,7 @@ func TestHitsGoTheirOwnWays(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/kv=%d", sub.name, sub.o.KVBits), func(t *testing.T) {
 			r := open(t, sub.name, sub.o)
 			rng := rand.New(rand.NewPCG(7, 8))
-			vocab := r.m.Info().Vocab
+			vocab := r.Info().Vocab
 			start := randomText(rng, vocab, 100)
 			c := r.cache(nil)
 			defer c.Close()
@@ -276,7 +246,7 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(9, 9))
 	r := open(t, sub.name, sub.o)
-	text := randomText(rng, r.m.Info().Vocab, 160)
+	text := randomText(rng, r.Info().Vocab, 160)
 	x := r.reader(text)
 	defer x.close()
 	d, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 30, Fingerprint: "moe"})
@@ -324,7 +294,7 @@ func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
 	share := func(r *rig, files store.Store, do func(*prefix.Cache)) {
 		s := store.NewShared(files, store.SharedOptions{Fingerprint: "moe", Uses: 1})
 		defer s.Close()
-		c := prefix.New(r.pool, prefix.Options{Target: r.m.Layout(), Drafts: []state.Layout{r.m.Head().Layout()}, Tiers: store.Tiers{Shared: s}})
+		c := prefix.New(r.Pool, prefix.Options{Target: r.Layout(), Drafts: []state.Layout{r.Head().Layout()}, Tiers: store.Tiers{Shared: s}})
 		defer c.Close()
 		do(c)
 	}
@@ -332,7 +302,7 @@ func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
 	for _, isa := range cpuSets(t) {
 		r := openOn(t, sub.name, sub.o, backend.Options{ISA: isa})
 		if text == nil {
-			text = randomText(rng, r.m.Info().Vocab, length+1)
+			text = randomText(rng, r.Info().Vocab, length+1)
 		}
 		var err error
 		if stores[isa], err = store.OpenFolder(t.TempDir()); err != nil {

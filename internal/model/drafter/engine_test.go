@@ -26,7 +26,7 @@ type answer struct {
 func (r *rig) engine(t *testing.T, budget int64, o engine.Options) *engine.Engine {
 	t.Helper()
 	o.Log = slog.New(slog.DiscardHandler)
-	e, err := engine.New(r.Lender, state.NewPool(r.b, budget), o)
+	e, err := engine.New(r.Model, state.NewPool(r.B, budget), o)
 	if err != nil {
 		t.Fatal(err)
 	}

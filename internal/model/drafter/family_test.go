@@ -23,12 +23,12 @@ func TestConvertedDraftersAreAsSurveyed(t *testing.T) {
 	} {
 		for _, f := range golden.Drafters(t, "") {
 			dir := filepath.Join(t.TempDir(), "out")
-			sum, err := convert.Convert(t.Context(), load(t, f.Dir), dir, o)
+			sum, err := convert.Convert(t.Context(), golden.Open(t, f.Dir), dir, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := surveyed(t, load(t, dir))
-			r := openComputed(t, f.Target, load(t, dir), backend.Int8)
+			s := surveyed(t, golden.Open(t, dir))
+			r := openComputed(t, f.Target, golden.Open(t, dir), backend.Int8)
 			short := f.Name == "dflash2" || f.Name == "dspark_nested" // rows of 16 numbers, which the CPU pads
 			if (r.d.Bytes != s.Loaded) != short || !sum.Drafter || s.Parameters != sum.Parameters {
 				t.Errorf("%s of %s: planned %d bytes, loaded %d; %d parameters in the survey, %d converted", name, f.Name, s.Loaded, r.d.Bytes, s.Parameters, sum.Parameters)
@@ -45,14 +45,14 @@ func TestConvertedDraftersAreAsSurveyed(t *testing.T) {
 
 // TestDraftersAreNoModels opens a drafter in the place of a model, and a model in the place of a drafter.
 func TestDraftersAreNoModels(t *testing.T) {
-	d, m := load(t, golden.Drafters(t, "")[0].Dir), load(t, golden.Dir(t, "dense"))
+	d, m := golden.Open(t, golden.Drafters(t, "")[0].Dir), golden.Open(t, golden.Dir(t, "dense"))
 	if _, err := model.Open(d, nil, model.Options{}); err == nil || !strings.Contains(err.Error(), "config.json is that of a drafter") {
 		t.Error(err)
 	}
 	if _, err := model.Fit(m, model.Target{}); err == nil || !strings.Contains(err.Error(), "is not a drafter") {
 		t.Error(err)
 	}
-	if _, err := drafter.Open(m, openComputed(t, "dense", d, backend.Int8).Lender, nil, model.Options{}); err == nil || !strings.Contains(err.Error(), "unknown kind") {
+	if _, err := drafter.Open(m, openComputed(t, "dense", d, backend.Int8).Model.(model.Lender), nil, model.Options{}); err == nil || !strings.Contains(err.Error(), "unknown kind") {
 		t.Error(err)
 	}
 	if _, err := model.Fit(d, model.Target{Width: 64, Vocab: 512, Layers: 4}); err == nil || !strings.Contains(err.Error(), "hidden_size is 128, but the model's hidden rows have 64") {

@@ -45,7 +45,7 @@ func TestGatedMarkovHead(t *testing.T) {
 	golden.Write(t, dir, []byte(`{"hidden_size": 128, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 32, "vocab_size": 512,
 		"block_size": 4, "mask_token_id": 510, "target_layer_ids": [0, 2], "markov_rank": 16, "markov_head_type": "gated"}`), list)
 	r := open(t, "dense", dir, backend.Options{})
-	s := r.memory(t, r.d.Block.Layout())
+	s := r.Memory(t, r.d.Block.Layout())
 	text := texts(t)[0][:30]
 	if err := r.d.Block.Append([]model.Span{{State: s, Hidden: r.taps(t, text[:29], 29)}}); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestGatedMarkovHead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base, rows := r.host(t, out.Logits), r.host(t, r.d.Last())
+	base, rows := r.Host(t, out.Logits), r.Host(t, r.d.Last())
 	for j, before := range []int32{7, 400, 12} {
 		if err := r.d.Block.Follow(j, []int32{before}); err != nil {
 			t.Fatal(err)
@@ -69,7 +69,7 @@ func TestGatedMarkovHead(t *testing.T) {
 			}
 			gated[i] = float64(e[i]) / (1 + math.Exp(-sum))
 		}
-		got := r.host(t, out.Logits.RowRange(j, j+1))
+		got := r.Host(t, out.Logits.RowRange(j, j+1))
 		for id := range vocab {
 			want := float64(base[j*vocab+id])
 			for i, x := range gated {

@@ -155,8 +155,8 @@ func TestGGUFDraftsAreTheReferences(t *testing.T) {
 			for i := range f.Cases {
 				r.rounds(t, f, i)
 			}
-			want := surveyed(t, load(t, f.Dir))
-			for _, c := range []*checkpoint.Checkpoint{c, load(t, dir)} {
+			want := surveyed(t, golden.Open(t, f.Dir))
+			for _, c := range []*checkpoint.Checkpoint{c, golden.Open(t, dir)} {
 				got := surveyed(t, c)
 				if got.Loaded != want.Loaded || got.Parameters != want.Parameters || !slices.Equal(got.Drafter.Taps, want.Drafter.Taps) {
 					t.Errorf("%s: survey %+v, want %+v", c.Name(), got, want)

@@ -14,38 +14,25 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/drafter"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/block"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
-	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
 
 // rig is a model with a drafter, and memory for sequences.
 type rig struct {
-	model.Lender
-	b    backend.Backend
-	d    *drafter.Drafter
-	pool *state.Pool
+	*modeltest.Rig
+	d *drafter.Drafter
 }
 
 // open loads a model of the golden files and the drafter of a folder, on the float path.
 func open(tb testing.TB, name, dir string, o backend.Options) *rig {
 	tb.Helper()
-	return openWith(tb, name, load(tb, dir), o)
-}
-
-// load opens a folder.
-func load(tb testing.TB, dir string) *checkpoint.Checkpoint {
-	tb.Helper()
-	c, err := checkpoint.Open(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = c.Close() })
-	return c
+	return openWith(tb, name, golden.Open(tb, dir), o)
 }
 
 // openWith is open with a drafter that is open.
@@ -63,22 +50,17 @@ func openComputed(tb testing.TB, name string, c *checkpoint.Checkpoint, compute 
 // openOn loads the model and the drafter on a device.
 func openOn(tb testing.TB, name string, c *checkpoint.Checkpoint, b backend.Backend, compute backend.Compute) *rig {
 	tb.Helper()
-	r := &rig{b: b}
 	options := model.Options{Compute: compute, MaxDrafts: 8}
-	m, err := model.Open(load(tb, golden.Dir(tb, name)), r.b, options)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = m.Close() })
-	r.Lender = m.(model.Lender)
-	if r.d, err = drafter.Open(c, r.Lender, r.b, options); err != nil {
+	r := &rig{Rig: modeltest.OpenOn(tb, b, golden.Dir(tb, name), options)}
+	lender := r.Model.(model.Lender)
+	var err error
+	if r.d, err = drafter.Open(c, lender, b, options); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = r.d.Close() })
-	if err := r.Tap(r.d.Taps...); err != nil {
+	if err := lender.Tap(r.d.Taps...); err != nil {
 		tb.Fatal(err)
 	}
-	r.pool = state.NewPool(r.b, 1<<30)
 	return r
 }
 
@@ -90,43 +72,22 @@ func (r *rig) drafts(vocab int) spec.Drafter {
 	return block.New(r.d.Block, block.Options{Vocab: r.Info().Vocab, Taps: r.d.Taps, Tokens: r.d.Tokens, DraftVocab: vocab})
 }
 
-// memory opens an empty state.
-func (r *rig) memory(tb testing.TB, l state.Layout) *state.State {
-	tb.Helper()
-	s, err := r.pool.Open(l)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(s.Close)
-	return s
-}
-
-// host is a copy of rows.
-func (r *rig) host(tb testing.TB, x backend.Tensor) []float32 {
-	tb.Helper()
-	v, err := r.b.Host(x)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return slices.Clone(v)
-}
-
 // taps are the tapped rows of a text, which is fed in chunks.
 func (r *rig) taps(tb testing.TB, text []int32, chunk int) backend.Tensor {
 	tb.Helper()
 	width := len(r.d.Taps) * r.Info().Width
-	all, err := r.b.Alloc(dtype.F32, len(text), width)
+	all, err := r.B.Alloc(dtype.F32, len(text), width)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := r.memory(tb, r.Layout())
+	s := r.Memory(tb, r.Layout())
 	for at := 0; at < len(text); at += chunk {
 		end := min(at+chunk, len(text))
 		out, err := r.Forward([]model.Span{{State: s, Tokens: text[at:end]}})
 		if err != nil {
 			tb.Fatal(err)
 		}
-		r.b.Copy(all.RowRange(at, end), out.Taps)
+		r.B.Copy(all.RowRange(at, end), out.Taps)
 	}
 	return all
 }
@@ -166,7 +127,7 @@ func (r *rig) rounds(t *testing.T, f *golden.DrafterFixture, i int) (compared in
 	c := &f.Cases[i]
 	taps := r.taps(t, c.Tokens, len(c.Tokens))
 	d := r.drafts(-1)
-	cache, scratch := r.memory(t, d.Layout()), r.memory(t, d.Layout())
+	cache, scratch := r.Memory(t, d.Layout()), r.Memory(t, d.Layout())
 	var host any
 	at := 0
 	for j := range c.Rounds {
@@ -206,7 +167,7 @@ func (r *rig) compare(t *testing.T, f *golden.DrafterFixture, name string, rows 
 	if !ok {
 		return
 	}
-	got := r.host(t, rows)
+	got := r.Host(t, rows)
 	missing := len(want.Data) - len(got)
 	if missing < 0 || missing > 0 && r.d.Head == nil {
 		t.Fatalf("%s: %d numbers, want %d", name, len(got), len(want.Data))

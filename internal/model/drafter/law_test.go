@@ -25,7 +25,7 @@ type sequence struct {
 // start makes a sequence of a text.
 func (r *rig) start(tb testing.TB, d spec.Drafter, text []int32) *sequence {
 	tb.Helper()
-	return &sequence{text: text, taps: r.taps(tb, text, len(text)), cache: r.memory(tb, d.Layout())}
+	return &sequence{text: text, taps: r.taps(tb, text, len(text)), cache: r.Memory(tb, d.Layout())}
 }
 
 // run is the round that drafts behind the first n tokens.
@@ -82,7 +82,7 @@ func TestDraftsAreAFunctionOfTheText(t *testing.T) {
 			taps := one.taps(t, text[0], len(text[0]))
 			depths := func(i int) int { return 1 + 3*(i%((f.Drafts+2)/3)) }
 			for i, n := range places {
-				s := &sequence{text: text[0], taps: taps, cache: one.memory(t, d.Layout())}
+				s := &sequence{text: text[0], taps: taps, cache: one.Memory(t, d.Layout())}
 				want[n] = draft(t, d, s.run(t, n, depths(i), o))[0]
 			}
 			many := open(t, "dense", f.Dir, backend.Options{Threads: 3})
@@ -109,7 +109,7 @@ func TestDeviceDrawsTheTokensOfTheHost(t *testing.T) {
 	for _, f := range golden.Drafters(t, "") {
 		t.Run(f.Name, func(t *testing.T) {
 			device := open(t, "dense", f.Dir, backend.Options{})
-			host := openOn(t, "dense", load(t, f.Dir), silent{backendtest.Open(t, backend.Options{})}, backend.Float32)
+			host := openOn(t, "dense", golden.Open(t, f.Dir), silent{backendtest.Open(t, backend.Options{})}, backend.Float32)
 			for _, vocab := range []int{-1, 64} {
 				var got [2][]spec.Draft
 				for i, r := range []*rig{device, host} {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -21,67 +21,20 @@ import (
 )
 
 // rig is a model with a head, and memory for sequences.
-type rig struct {
-	model.Model
-	b    backend.Backend
-	pool *state.Pool
-}
+type rig struct{ *modeltest.Rig }
 
 // open loads a model of the golden files, on the float path and a device that draws.
 func open(t *testing.T, name string) *rig {
 	t.Helper()
-	c := golden.Open(t, golden.Dir(t, name))
 	b := backendtest.Drawing(backendtest.Open(t, backend.Options{}))
-	m, err := model.Open(c, b, model.Options{Compute: backend.Float32, MaxDrafts: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = m.Close() })
-	return &rig{Model: m, b: b, pool: state.NewPool(b, 1<<30)}
-}
-
-// memory opens an empty state.
-func (r *rig) memory(t *testing.T, l state.Layout) *state.State {
-	t.Helper()
-	s, err := r.pool.Open(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (r *rig) host(t *testing.T, x backend.Tensor) []float32 {
-	t.Helper()
-	v, err := r.b.Host(x)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.Clone(v)
-}
-
-// upload brings rows of the model's width to the backend.
-func (r *rig) upload(t *testing.T, v []float32) backend.Tensor {
-	t.Helper()
-	n := r.Info().Width
-	x, err := r.b.Alloc(dtype.F32, len(v)/n, n)
-	if err == nil {
-		err = r.b.Write(x, v)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return x
+	return &rig{modeltest.OpenOn(t, b, golden.Dir(t, name), model.Options{Compute: backend.Float32, MaxDrafts: 8})}
 }
 
 // hidden are the rows of a text.
 func (r *rig) hidden(t *testing.T, text []int32) []float32 {
 	t.Helper()
-	out, err := r.Forward([]model.Span{{State: r.memory(t, r.Layout()), Tokens: text}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.host(t, out.Hidden)
+	_, hidden := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: text})
+	return hidden
 }
 
 // TestHeadStoresTruePairsOnly runs rounds with draft tokens of any depth, some of which are accepted,
@@ -97,7 +50,7 @@ func TestHeadStoresTruePairsOnly(t *testing.T) {
 			text := f.Cases[len(f.Cases)-1].Tokens[:100] // crosses a page
 			hidden := r.hidden(t, text)
 			width := r.Info().Width
-			cache := r.memory(t, d.Layout())
+			cache := r.Memory(t, d.Layout())
 			var host any
 			for at := 0; at < len(text)-10; {
 				n := 1 + rng.IntN(7) // pairs that this round has confirmed
@@ -107,7 +60,7 @@ func TestHeadStoresTruePairsOnly(t *testing.T) {
 				}
 				_, err = d.Draft([]spec.Run{{
 					State: cache, HostState: &host, Text: text[:at+n+1], Depth: rng.IntN(9), Sampler: s,
-					Hidden: r.upload(t, hidden[at*width:(at+n)*width]),
+					Hidden: r.Upload(t, hidden[at*width:(at+n)*width]),
 				}})
 				if err != nil {
 					t.Fatal(err)
@@ -159,7 +112,7 @@ func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 	hidden := r.hidden(t, text)
 	width := r.Info().Width
 	off := r.unused(text)
-	cache := r.memory(t, d.Layout())
+	cache := r.Memory(t, d.Layout())
 	var host any
 	for at := 0; at < len(text)-10; {
 		n := 1 + at%5
@@ -170,7 +123,7 @@ func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 		}
 		drafts, err := d.Draft([]spec.Run{{
 			State: cache, HostState: &host, Text: text[:at+n+1], Depth: 6, Sampler: s,
-			Hidden: r.upload(t, hidden[at*width:(at+n)*width]),
+			Hidden: r.Upload(t, hidden[at*width:(at+n)*width]),
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -188,12 +141,12 @@ func TestHeadForgetsWhatItCouldNotDraw(t *testing.T) {
 // compareHeads compares a KV cache of the head with one built from pairs at once.
 func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden []float32, next []int32) {
 	t.Helper()
-	fresh, err := r.pool.Open(r.Head().Layout())
+	fresh, err := r.Pool.Open(r.Head().Layout())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer fresh.Close()
-	if _, err := r.Head().Forward([]model.Span{{State: fresh, Tokens: next, Want: len(next), Hidden: r.upload(t, hidden)}}, nil); err != nil {
+	if _, err := r.Head().Forward([]model.Span{{State: fresh, Tokens: next, Want: len(next), Hidden: r.Upload(t, hidden)}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	a, b := got.Seq(0, 0, 0, nil).Pages, fresh.Seq(0, 0, 0, nil).Pages
@@ -204,7 +157,7 @@ func (r *rig) compareHeads(t *testing.T, what string, got *state.State, hidden [
 		page, slot := pos/backend.PageTokens, pos%backend.PageTokens
 		for at := slot * width; at < a[page].Cols; at += backend.PageTokens * width {
 			for data, pages := range map[*[]byte][]backend.Tensor{&x: a, &y: b} {
-				if err := r.b.ReadBytes(*data, pages[page].ColRange(at, at+width)); err != nil {
+				if err := r.B.ReadBytes(*data, pages[page].ColRange(at, at+width)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -226,8 +179,8 @@ func TestDrafterDrawsTheLowestID(t *testing.T) {
 	}
 	d := mtp.New(r.Head(), mtp.Options{Vocab: r.Info().Vocab})
 	drafts, err := d.Draft([]spec.Run{{
-		State: r.memory(t, d.Layout()), HostState: new(any), Text: text, Depth: 3, Sampler: s,
-		Hidden: r.upload(t, r.hidden(t, text[:1])),
+		State: r.Memory(t, d.Layout()), HostState: new(any), Text: text, Depth: 3, Sampler: s,
+		Hidden: r.Upload(t, r.hidden(t, text[:1])),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -291,7 +244,7 @@ func TestDrafterHeedsChain(t *testing.T) {
 				t.Fatal(err)
 			}
 			batch = append(batch, spec.Run{
-				State: r.memory(t, d.Layout()), HostState: new(any), Text: text, Depth: 3, Sampler: s, Hidden: r.upload(t, hidden),
+				State: r.Memory(t, d.Layout()), HostState: new(any), Text: text, Depth: 3, Sampler: s, Hidden: r.Upload(t, hidden),
 			})
 		}
 		out, err := d.Draft(batch)
@@ -359,7 +312,7 @@ func TestChainedDraftsAreTheSame(t *testing.T) {
 		var drafts [2][]spec.Draft
 		for way, h := range []model.Head{head, one} {
 			d := mtp.New(h, mtp.Options{Vocab: r.Info().Vocab, DraftVocab: c.vocab})
-			caches := [2]*state.State{r.memory(t, d.Layout()), r.memory(t, d.Layout())}
+			caches := [2]*state.State{r.Memory(t, d.Layout()), r.Memory(t, d.Layout())}
 			for at := 0; at < 80; at += 5 {
 				var batch []spec.Run
 				for i, cache := range caches {
@@ -371,7 +324,7 @@ func TestChainedDraftsAreTheSame(t *testing.T) {
 					}
 					batch = append(batch, spec.Run{
 						State: cache, HostState: new(any), Text: append([]int32{first[i]}, text[:at+6]...), Depth: c.depths[i],
-						Sampler: s, Dists: c.dists, Hidden: r.upload(t, hidden[at*width:(at+5)*width]),
+						Sampler: s, Dists: c.dists, Hidden: r.Upload(t, hidden[at*width:(at+5)*width]),
 					})
 				}
 				out, err := d.Draft(batch)
@@ -432,7 +385,7 @@ func TestDrafterAsksForMore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			run := spec.Run{State: r.memory(t, d.Layout()), HostState: new(any), Text: text, Depth: 5, Sampler: s, Hidden: r.upload(t, hidden)}
+			run := spec.Run{State: r.Memory(t, d.Layout()), HostState: new(any), Text: text, Depth: 5, Sampler: s, Hidden: r.Upload(t, hidden)}
 			if n > 0 {
 				asked := 0
 				run.More = func(probs []float32) bool {
