@@ -16,8 +16,10 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/drafter"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/block"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
 )
@@ -31,7 +33,30 @@ var recordedRounds string
 // head's probability of each.
 type recordedRound struct {
 	accepted int
-	probs    [spec.MaxDepth]float32
+	probs    [drafter.MaxBlock]float32
+}
+
+// The tokens per round that are published for Qwen3.8-27B are those of chains in which a draft is accepted after the one before
+// it with these probabilities, by the head and by its block drafter.
+const (
+	headLink  = 0.66
+	blockLink = 0.75
+)
+
+// chained are rounds in which each draft is accepted with the same probability after the one before it, which the drafter knows.
+func chained(link float64) []recordedRound {
+	rng := rand.New(rand.NewPCG(3, 4))
+	list := make([]recordedRound, 4096)
+	for i := range list {
+		x := &list[i]
+		for x.accepted < len(x.probs) && rng.Float64() < link {
+			x.accepted++
+		}
+		for j := range x.probs {
+			x.probs[j] = float32(link)
+		}
+	}
+	return list
 }
 
 // roundsAt are the recorded rounds of a temperature, in an order that is random but the same every
@@ -45,7 +70,7 @@ func roundsAt(tb testing.TB, temperature float64) (list []recordedRound) {
 		}
 		var r recordedRound
 		r.accepted, _ = strconv.Atoi(fields[1])
-		for i := range r.probs {
+		for i := range spec.MaxDepth {
 			percent, err := strconv.Atoi(fields[2+i])
 			if err != nil {
 				tb.Fatal(err)
@@ -103,9 +128,23 @@ func (f *forced) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return f.out, nil
 }
 
+// Taps implements spec.Tapper.
+func (f *forced) Taps() []int { return spec.TapsOf(f.Drafter) }
+
+// Drafts implements spec.Blocker: a head has no blocks.
+func (f *forced) Drafts() int {
+	if b, ok := f.Drafter.(spec.Blocker); ok {
+		return b.Drafts()
+	}
+	return 0
+}
+
 // Rehearse implements spec.Rehearser.
 func (f *forced) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int) error {
-	return f.Drafter.(spec.Rehearser).Rehearse(p, hidden, usual, runs)
+	if r, ok := f.Drafter.(spec.Rehearser); ok {
+		return r.Rehearse(p, hidden, usual, runs)
+	}
+	return nil
 }
 
 // newForced drafts like the embedded model's head at a temperature.
@@ -171,6 +210,8 @@ var (
 	forcedDepths = flag.String("depths", "auto", "drafts of a round, with commas")
 	forcedWidths = flag.String("widths", "1,2,4,8", "sequences at a time, with commas")
 	forcedTokens = flag.Int("tokens", 96, "tokens of their answers")
+	forcedKinds  = flag.String("drafters", "head", "drafters of BenchmarkForcedBatch, with commas: head as recorded, or head, block and auto with published acceptance if there are several")
+	forcedBlock  = flag.Int("block", 8, "rows of the blocks of the block drafter")
 	forcedWarmth = flag.Float64("temperature", 0, "temperature of their answers and of the recorded rounds")
 )
 
@@ -243,8 +284,38 @@ func BenchmarkForcedBatch(b *testing.B) {
 	}
 }
 
+// forcedBy are the drafters of a benchmark by name, one of head, block and auto.
+func forcedBy(b *testing.B, m *headed, pool *state.Pool, shape string) map[string][]*forced {
+	if *forcedKinds == "head" {
+		return map[string][]*forced{"head": {newForced(b, m, nil, *forcedWarmth)}}
+	}
+	wide, ok := map[string]int{"9b": 12_288, "27b": 17_408}[shape]
+	if !ok {
+		wide = 3 * m.Info().Width
+	}
+	target := m.Model.(model.Lender)
+	d, err := drafter.Generate(target, *forcedBlock, wide, weights.BitsForm(4), pool.Device(), model.Options{MaxDrafts: spec.MaxDepth})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { d.Close() }) //nolint:errcheck // frees memory only
+	block := block.New(d.Block, block.Options{Vocab: m.Info().Vocab, Taps: d.Taps})
+	all := map[string][]*forced{
+		"head": {{Drafter: m.Drafter(), rounds: chained(headLink)}}, "block": {{Drafter: block, rounds: chained(blockLink)}},
+	}
+	all["auto"] = slices.Concat(all["head"], all["block"])
+	return all
+}
+
 func forcedBatch(b *testing.B, shape string) {
 	m, pool := openGenerated(b, backendtest.Open(b, backend.Options{}), shape)
+	kinds := forcedBy(b, m, pool, shape)
+	for kind := range strings.SplitSeq(*forcedKinds, ",") {
+		b.Run("drafter="+kind, func(b *testing.B) { forcedWith(b, m, pool, kinds[kind]) })
+	}
+}
+
+func forcedWith(b *testing.B, m *headed, pool *state.Pool, parts []*forced) {
 	defer slot()()
 	request := Request{
 		Prompt: make([]int32, *forcedPrompt), MaxTokens: *forcedTokens, IgnoreEnd: true,
@@ -253,9 +324,12 @@ func forcedBatch(b *testing.B, shape string) {
 	for i := range request.Prompt {
 		request.Prompt[i] = int32(i + 1)
 	}
-	d := newForced(b, m, nil, *forcedWarmth)
+	d := spec.Drafter(parts[0])
+	if len(parts) > 1 {
+		d = spec.Auto(parts[0], parts[1])
+	}
 	start := time.Now()
-	e, err := New(m, pool, Options{Drafter: d, Cache: true, Rehearse: true})
+	e, err := New(m.Model, pool, Options{Drafter: d, Cache: true, Rehearse: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -273,8 +347,10 @@ func forcedBatch(b *testing.B, shape string) {
 					b.Error(err)
 				}
 				rates[i], depths[i] = float64(res.Tokens-1)/res.Decode.Seconds(), res.Speculation.MeanDepth()
-				if d.answer == nil {
-					d.answer = append(slices.Clone(r.Prompt), ids...)
+				for _, p := range parts {
+					if p.answer == nil {
+						p.answer = append(slices.Clone(r.Prompt), ids...)
+					}
 				}
 			})
 		}

@@ -76,6 +76,17 @@ func draftsOf(t *testing.T, b backend.Backend, f *golden.DrafterFixture) (ids []
 	b.Copy(taps, out.Taps)
 	sampler, err := sampling.New(sample.Options{Temperature: 0.8}, nil)
 	check(err)
+	if device, ok := b.(backend.Rehearser); ok { // then every pass was prepared for
+		for range 2 { // memory that grows drops what was prepared before
+			check(device.Rehearse(func() error { return policy.(spec.Rehearser).Rehearse(pool, taps, taps.Rows, 1) }))
+		}
+		before := device.Prepared()
+		defer func() {
+			if n := device.Prepared() - before; n > 0 {
+				t.Errorf("%d passes were not prepared for", n)
+			}
+		}()
+	}
 	var host any
 	at := 0
 	for _, x := range c.Rounds[:2] {
