@@ -62,7 +62,7 @@ func TestObserverKnowsWhatIsCached(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/disk=%t", name, dir != ""), func(t *testing.T) {
 				p := &prefixes{known: map[string]bool{}, gone: map[string]int{}}
 				o := Options{Threads: 1, Log: silent, Context: 512, Speculation: Speculation{NoSelfTest: true}}
-				o.KVMemory = 6 * least(t, path, o) // for some entries of the cache
+				o.KVMemory = 4 * least(t, path, o) // for some entries of the cache
 				o.observer, o.PrefixCache = p, PrefixCache{Dir: dir, MaxDisk: 64 << 20}
 				m, err := Open(t.Context(), path, o)
 				if err != nil {
