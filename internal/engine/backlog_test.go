@@ -20,7 +20,8 @@ import (
 // go on behind rows that were never fed.
 type pausing struct {
 	spec.Drafter
-	stretch                      int
+	source                       spec.Source
+	stretch, phase               int
 	inputs                       map[int]inputs // by length of the prompt; none: it is text
 	rows, misplaced, calls, gaps int
 }
@@ -28,8 +29,8 @@ type pausing struct {
 func (d *pausing) Plan(batch []spec.Run) {
 	for i := range batch {
 		batch[i].Sources = 0
-		if len(batch[i].Text)/d.stretch%2 == 1 {
-			batch[i].Sources = spec.Sources(0).With(spec.Computed)
+		if (len(batch[i].Text)/d.stretch+d.phase)%2 == 1 {
+			batch[i].Sources = spec.Sources(0).With(d.source)
 		}
 	}
 }
@@ -157,8 +158,8 @@ func TestIdleHeadIsNotFedPrompts(t *testing.T) {
 	}
 }
 
-// TestHeadBeginsAgainAnywhere does that after prompts with images, with preemption, and behind prefixes that memory or
-// the disk has without the head's state.
+// TestHeadBeginsAgainAnywhere does that with two drafters in turns, after prompts with images, with preemption, and behind prefixes
+// that memory or the disk has without the state of one or of both.
 func TestHeadBeginsAgainAnywhere(t *testing.T) {
 	const tokens, stretch = 100, 45
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
@@ -192,7 +193,7 @@ func TestHeadBeginsAgainAnywhere(t *testing.T) {
 			requests, want = append(requests, x.Request), append(want, x)
 		}
 	}
-	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
+	probe := &Engine{model: m, o: Options{Drafter: spec.Auto(m.Drafter(), m.Drafter())}}
 	dir := t.TempDir()
 	for i, budget := range []int64{1 << 30, 1 << 30, probe.bytes(280+spec.MaxDepth) * 5 / 4} {
 		disk, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 28, Log: quiet})
@@ -200,9 +201,10 @@ func TestHeadBeginsAgainAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := &pausing{Drafter: m.Drafter(), stretch: stretch, inputs: seen}
+		other := &pausing{Drafter: m.Drafter(), stretch: stretch, phase: 1, source: spec.Beside, inputs: seen}
 		pool := state.NewPool(b, budget)
 		gate := &gated{m, make(chan int32), make(chan struct{})}
-		e, err := New(gate, pool, Options{Drafter: d, Cache: true, Disk: disk, Log: quiet, Tower: b})
+		e, err := New(gate, pool, Options{Drafter: spec.Auto(d, other), Cache: true, Disk: disk, Log: quiet, Tower: b})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,9 +223,11 @@ func TestHeadBeginsAgainAnywhere(t *testing.T) {
 		x := e.Stats()
 		e.Close()
 		disk.Close()
-		t.Logf("engine %d: %d rows in %d calls, %d gaps, %d tokens cached, %d files read, %d preemptions", i, d.rows, d.calls, d.gaps, x.CachedTokens, disk.Stats().Read, x.Preemptions)
-		if d.misplaced > 0 || d.gaps == 0 || (x.Preemptions > 0) != (i == 2) || (disk.Stats().Read > 0) != (i > 0) {
-			t.Errorf("engine %d: %d rows misplaced, %d gaps, %d preemptions, %d files read", i, d.misplaced, d.gaps, x.Preemptions, disk.Stats().Read)
+		for _, d := range []*pausing{d, other} {
+			t.Logf("engine %d: %d rows in %d calls, %d gaps, %d tokens cached, %d files read, %d preemptions", i, d.rows, d.calls, d.gaps, x.CachedTokens, disk.Stats().Read, x.Preemptions)
+			if d.misplaced > 0 || d.gaps == 0 || (x.Preemptions > 0) != (i == 2) || (disk.Stats().Read > 0) != (i > 0) {
+				t.Errorf("engine %d: %d rows misplaced, %d gaps, %d preemptions, %d files read", i, d.misplaced, d.gaps, x.Preemptions, disk.Stats().Read)
+			}
 		}
 		if s := pool.Stats(); s.Used != 0 || s.States != 0 {
 			t.Errorf("engine %d: left behind %+v", i, s)

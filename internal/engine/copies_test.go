@@ -12,17 +12,20 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// copier is an oracle whose drafts are copies, as long as they may be whatever the controller says.
+// copier is an oracle whose drafts are copies, or blocks, as long as they may be whatever the controller says.
 type copier struct {
 	*oracle
-	most []int // tokens of each run of the last Plan
+	source spec.Source
+	most   []int // tokens of each run of the last Plan
 }
+
+func (c *copier) Drafts() int { return spec.MaxCopy }
 
 func (c *copier) Plan(batch []spec.Run) {
 	c.most = c.most[:0]
 	for i := range batch {
 		c.most = append(c.most, min(batch[i].Depth, spec.MaxCopy))
-		batch[i].Sources = spec.Sources(0).With(spec.CopyOf8)
+		batch[i].Sources = spec.Sources(0).With(c.source)
 	}
 }
 
@@ -70,7 +73,7 @@ func turns(t *testing.T, m *headed, b *state.Pool, tokens int) (list []answered,
 	return list, truth
 }
 
-// TestLongCopiesChangeNothing drafts copies of up to 31 tokens, right and wrong ones, in batches, with rounds
+// TestLongCopiesChangeNothing drafts copies and blocks of up to 31 tokens, right and wrong ones, in batches, with rounds
 // of few rows, with a cache, and with memory that is enough for deepened states, for some of them or for none. Tokens
 // and bits of logits are those without drafts.
 func TestLongCopiesChangeNothing(t *testing.T) {
@@ -97,7 +100,7 @@ func TestLongCopiesChangeNothing(t *testing.T) {
 			{func(p, _ int) bool { return p%29 == 0 }, 2*one + deep, 70, 0},
 		} {
 			pool := state.NewPool(b, c.budget)
-			e, err := New(m, pool, Options{Drafter: &copier{oracle: truth.with(c.wrong)}, Cache: true, RoundTokens: c.round, Log: quiet})
+			e, err := New(m, pool, Options{Drafter: &copier{oracle: truth.with(c.wrong), source: spec.CopyOf8 * spec.Source(i%2)}, Cache: true, RoundTokens: c.round, Log: quiet})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -174,6 +174,8 @@ func speculation(t *testing.T, m *headed, pool *state.Pool, prompt []int32, turn
 		{"head", m.Drafter(), []spec.Depth{1, 2, 3, 4, 5, 6, 7, 8, spec.DepthAuto}},
 		{"lookup", lookup, []spec.Depth{3, 8, spec.DepthAuto}},
 		{"auto", spec.Auto(m.Drafter(), lookup), []spec.Depth{2, 5, spec.DepthAuto}},
+		{"two that compute", spec.Auto(m.Drafter(), m.Drafter(), lookup), []spec.Depth{3, spec.DepthAuto}},
+		{"one that is wrong", spec.Auto(m.Drafter(), truth.with(func(int, int) bool { return true }), lookup), []spec.Depth{2, spec.DepthAuto}},
 		{"always right", truth.with(func(int, int) bool { return false }), []spec.Depth{4, 8, spec.DepthAuto}},
 		{"always wrong", truth.with(func(int, int) bool { return true }), []spec.Depth{3}},
 		{"wrong at the third", truth.with(func(_, j int) bool { return j == 2 }), []spec.Depth{5}},

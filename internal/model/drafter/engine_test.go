@@ -11,6 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
 	"github.com/foretoken/foretoken/internal/state"
 	"github.com/foretoken/foretoken/sample"
@@ -72,8 +73,24 @@ func requests(vocab int) (list []engine.Request) {
 	return list
 }
 
-// TestEngineChangesNothing has requests meet in an engine that drafts with a drafter, alone or beside copies, with a prefix cache or
-// without it, with memory for all or for a few. Every request gives the tokens and the bits of logits that it gives alone
+// inTurns is a drafter that offers its drafts in every other stretch of a text.
+type inTurns struct {
+	spec.Drafter
+	source spec.Source
+}
+
+func (d inTurns) Taps() []int { return spec.TapsOf(d.Drafter) }
+
+func (d inTurns) Plan(batch []spec.Run) {
+	for i := range batch {
+		if batch[i].Sources = 0; len(batch[i].Text)/5%2 == int(d.source) {
+			batch[i].Sources = batch[i].Sources.With(d.source)
+		}
+	}
+}
+
+// TestEngineChangesNothing has requests meet in an engine that drafts with a drafter, alone or beside the head and copies, with a
+// prefix cache or without it, with memory for all or for a few. Every request gives the tokens and the bits of logits that it gives alone
 // without drafts.
 func TestEngineChangesNothing(t *testing.T) {
 	accepted := 0
@@ -92,6 +109,9 @@ func TestEngineChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			need := spec.Needs(r.Layout(), r.drafts(-1), r.Info().Width)
+			head := mtp.New(r.Head(), mtp.Options{Vocab: r.Info().Vocab})
+			both := spec.Auto(inTurns{head, spec.Computed}, inTurns{r.drafts(-1), spec.Beside}, lookup)
+			more := spec.Needs(r.Layout(), both, r.Info().Width)
 			for _, c := range []struct {
 				drafter spec.Drafter
 				cache   bool
@@ -100,14 +120,16 @@ func TestEngineChangesNothing(t *testing.T) {
 			}{
 				{r.drafts(-1), true, 1 << 26, 30},
 				{r.drafts(64), false, 3 * need.Bytes(150), 7},
-				{spec.Auto(r.drafts(-1), lookup), true, 1 << 26, 100},
+				{spec.Auto(r.drafts(-1), head, lookup), true, 1 << 26, 100},
+				{both, true, 1 << 26, 30},
+				{both, false, 3 * more.Bytes(150), 9},
 			} {
 				e := r.engine(t, c.budget, engine.Options{Drafter: c.drafter, Cache: c.cache, RoundTokens: c.tokens})
 				var all sync.WaitGroup
 				var mu sync.Mutex
 				drafted := 0
 				for i, q := range list {
-					q.Depth = spec.Depth(1 + i)
+					q.Depth = spec.Depth(i) // the first is chosen
 					all.Go(func() {
 						got := ask(t, e, q)
 						if !slices.Equal(got.ids, want[i].ids) || got.LogitsHash != want[i].LogitsHash {
