@@ -1,4 +1,4 @@
-// The race detector has other tests, and would compile what this one imports in vain.
+// The race detector has other tests, and would compile the imports of this one for nothing.
 //go:build !race
 
 package foretoken_test
@@ -95,7 +95,7 @@ func (c *exports) visit(t types.Type) {
 	}
 }
 
-// visitNamed looks at a named type: at what it is made of if it is ours to give away.
+// visitNamed visits a named type, and its parts if the type is part of the public API.
 func (c *exports) visitNamed(t *types.Named) {
 	o := t.Obj()
 	for arg := range t.TypeArgs().Types() {

@@ -1,11 +1,9 @@
-// The race detector has other tests, and would compile what these import in vain.
+// The race detector has other tests, and would compile the imports of these for nothing.
 //go:build !race
 
-// Package foretoken_test holds the rules of the house that no compiler checks:
-// who may import whom, what a package must say about itself, how long things may
-// grow. The two tables of docs/ARCHITECTURE.md are not a description of the tree
-// but its law: these tests read them. A rule is changed there or in the constants
-// below, by a commit that says why.
+// Package foretoken_test checks rules of the tree: imports, package comments, lengths of files and
+// functions, and size. The tests read the two tables of docs/ARCHITECTURE.md. A rule is changed there or in
+// the constants below, by a commit that states the reason.
 package foretoken_test
 
 import (
@@ -54,7 +52,7 @@ var (
 	generators = []string{"internal/backend/cpu/kernel/_gen", "internal/backend/cuda/_gen"}
 )
 
-// Names that say nothing about what is inside.
+// Package names that do not describe their contents.
 var emptyNames = []string{"util", "utils", "helper", "helpers", "common", "base", "types", "core", "pkg", "misc", "shared"}
 
 // Files with a test that one of our platforms cannot run, and why.

@@ -14,8 +14,8 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// thoughtful is a request whose answer thinks, so that the next turn's prompt is another text
-// than what was read and said.
+// thoughtful is a request whose answer has a think block, so that the next turn's prompt differs from
+// the prompt and the answer of this one.
 func thoughtful(p *Prompt) Request {
 	return Request{Prompt: p, MaxTokens: 30, MaxThinking: 10, Sampling: &sample.Options{Seed: 1, Temperature: 0.8}}
 }

@@ -16,8 +16,7 @@ import (
 
 func init() { backendtest.RegisterOpaque() }
 
-// heard is what an answer was: its tokens, the bits of the logits, and what of the prompt was
-// known.
+// heard is an answer: its tokens, a hash of the logits' bits, and the cached tokens of its prompt.
 type heard struct {
 	ids               string
 	hash              uint64
@@ -124,7 +123,7 @@ func checkUsage(t *testing.T, m *Model) {
 
 var sessionOnCPU [][]heard
 
-// onCPU is the session on the processor alone.
+// onCPU is the session with all layers on the CPU.
 func onCPU(t *testing.T) [][]heard {
 	t.Helper()
 	if sessionOnCPU == nil {
@@ -145,7 +144,7 @@ func TestOnlyTheDeviceReadsItsMemory(t *testing.T) {
 	}
 }
 
-// compareSessions compares what a device said with what the CPU did, which has to say something.
+// compareSessions compares the answers of a device with those of the CPU, which must not be empty.
 func compareSessions(t *testing.T, got, want [][]heard) {
 	t.Helper()
 	for i := range want {
@@ -175,8 +174,8 @@ func TestOpenNamesTheDevicesThereAre(t *testing.T) {
 	}
 }
 
-// TestModelsOnTwoDevices has some layers of a model on a device and the others on the processor:
-// the same bits, also when a prefix was computed on one of them, or with another border.
+// TestModelsOnTwoDevices has some layers of a model on a device and the rest on the CPU. The bits are the
+// same, also if a prefix was computed on one of them, or with another placement.
 func TestModelsOnTwoDevices(t *testing.T) {
 	want := onCPU(t)
 	for _, devices := range [][]on{{{"opaque", 1}, {"cpu", 0}}, {{"cpu", 0}, {"opaque", 3}}} {

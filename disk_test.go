@@ -44,8 +44,8 @@ func (x *cacheTest) cached(t *testing.T) int {
 	return a.Result.Cached
 }
 
-// TestDiskServesTheSameNetworkOnly changes one bit of one weight, one of the head, what is
-// computed with, and the name of the arithmetic: nothing that was stored before is served.
+// TestDiskServesTheSameNetworkOnly changes one bit of a weight, one bit of the head, the compute type and
+// the name of the arithmetic. After each change no stored prefix is served.
 func TestDiskServesTheSameNetworkOnly(t *testing.T) {
 	x := newCacheTest(t)
 	if n := x.cached(t); n != 0 {

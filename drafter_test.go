@@ -55,7 +55,8 @@ func untrained(t *testing.T, width int) string {
 	return dir
 }
 
-// TestDraftersChangeNothing compares answers with a drafter, whose drafts are nearly all wrong, with those of plain decoding.
+// TestDraftersChangeNothing compares answers with a drafter, whose drafts are nearly all wrong, with those of plain
+// decoding.
 func TestDraftersChangeNothing(t *testing.T) {
 	dir := untrained(t, 384)
 	ask := func(m *Model, temperature float64) (ids []int32, drafted int) {

@@ -1,4 +1,4 @@
-// The race detector has other tests, and would compile what these import in vain.
+// The race detector has other tests, and would compile the imports of these for nothing.
 //go:build !race
 
 package foretoken_test

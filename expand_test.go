@@ -171,7 +171,7 @@ func TestPlacesHavePositions(t *testing.T) {
 	if len(video) != 2 || video[0].Hash() == video[1].Hash() || fmt.Sprint(video[1].Positions()) != "[[0 0 0] [0 0 1] [0 0 2] [0 1 0] [0 1 1] [0 1 2]]" {
 		t.Errorf("a video at %+v", video)
 	}
-	// An image is part of what a conversation begins with, and its other files are not.
+	// The key of a conversation depends on its image, and not on other files of the image.
 	key := func(width int, shade uint8) string {
 		return m.text.Key(of(told(shown(drawn(t, width, 240, shade)))).inner(), m.salt(""))
 	}
@@ -199,7 +199,7 @@ func TestNextTurnHasPictures(t *testing.T) {
 	}
 }
 
-// TestBadPictures names the image and says what is wrong with it.
+// TestBadPictures checks that errors name the image and the cause.
 func TestBadPictures(t *testing.T) {
 	m := openPictures(t)
 	good := shown(drawn(t, 64, 64, 2))
@@ -241,7 +241,7 @@ func TestBadPictures(t *testing.T) {
 	}
 }
 
-// TestPicturesWithoutPlaces refuses conversations whose images and template do not go together.
+// TestPicturesWithoutPlaces refuses conversations whose images do not match the places in the template.
 func TestPicturesWithoutPlaces(t *testing.T) {
 	m := openPictures(t)
 	var e *MediaError
@@ -265,7 +265,7 @@ func TestPicturesWithoutPlaces(t *testing.T) {
 	}
 }
 
-// TestModelsThatCannotSee refuses images by what is missing, and takes text.
+// TestModelsThatCannotSee has models without a usable tower: errors name the missing part, and text is answered.
 func TestModelsThatCannotSee(t *testing.T) {
 	m := openTemplate(t, pictureTemplate, Options{Vision: Vision{Off: true}})
 	if m.Info().Vision != nil {

@@ -1,4 +1,4 @@
-// The race detector has other tests, and would compile what these import in vain.
+// The race detector has other tests, and would compile the imports of these for nothing.
 //go:build !race
 
 package foretoken_test
@@ -18,8 +18,7 @@ import (
 	"testing"
 )
 
-// Packages whose files can be read from top to bottom: no file uses one that uses it, by itself or by
-// others.
+// Packages without cycles among their files: no file uses one that uses it, directly or indirectly.
 var orderedPackages = []string{".", "internal/engine"}
 
 func TestFilesUseEachOtherOneWay(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/foretoken/foretoken/internal/filetest"
 )
 
-// A fingerprint says which models give the same answers: what decides them changes it, and what only
-// decides how fast they come does not.
+// A fingerprint identifies models with the same answers. It changes with every option and file that the
+// answers depend on, and does not change with options for speed.
 func TestFingerprintIsOfWhatDecides(t *testing.T) {
 	x := newCacheTest(t)
 	x.o.PrefixCache = PrefixCache{}

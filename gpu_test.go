@@ -9,7 +9,7 @@ func TestDeviceCUDAEqualsCPU(t *testing.T) {
 	compareSessions(t, session(t, on{device: "cuda"}), onCPU(t))
 }
 
-// TestDeviceCUDAAndCPUEqualCPU has some of its layers on each, and goes on with the other's prefixes.
+// TestDeviceCUDAAndCPUEqualCPU has some layers on each device, and uses prefixes that the other one computed.
 func TestDeviceCUDAAndCPUEqualCPU(t *testing.T) {
 	compareSessions(t, session(t, on{"cuda", 2}, on{"cpu", 0}), onCPU(t))
 	compareSessions(t, session(t, on{"cuda", 3}, on{"cuda", 1}), onCPU(t))

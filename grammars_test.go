@@ -75,8 +75,8 @@ func TestGrammarsAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// TestGrammarsDoNotWaitForHostileOnes delays a compilation: another request, with a grammar of its
-// own, is answered meanwhile. The compilation ends when the last who waits for it gives up.
+// TestGrammarsDoNotWaitForHostileOnes delays a compilation. Another request with its own grammar is
+// answered meanwhile. The compilation ends when the last request for it is canceled.
 func TestGrammarsDoNotWaitForHostileOnes(t *testing.T) {
 	m := openTiny(t, Options{Threads: 1})
 	begun, ended := make(chan struct{}), make(chan struct{})

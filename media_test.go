@@ -13,8 +13,8 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// TestTinySees asks the model inside the program about six images: prompts are those of the
-// reference, and so are answers where it is sure.
+// TestTinySees asks the embedded model about six images. Prompts equal those of the reference, and so do
+// answers if the reference is certain.
 func TestTinySees(t *testing.T) {
 	m := openTiny(t, Options{})
 	info := m.Info().Vision
@@ -44,8 +44,8 @@ func TestTinySees(t *testing.T) {
 	}
 }
 
-// TestPicturesAreFoundAgain looks at what is computed of an image that was seen before: nothing in
-// the next turn, in another conversation and in the next process; all of another one of its size.
+// TestPicturesAreFoundAgain counts the computed rows of a cached image: none in the next turn, in another
+// conversation and in the next process. Another image of the same size is computed.
 func TestPicturesAreFoundAgain(t *testing.T) {
 	f := golden.LoadTinyVision(t)
 	house, star := f.Examples[0].Picture, f.Examples[3].Picture // of equal size for the model
@@ -116,8 +116,8 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 	}
 }
 
-// TestPicturesAtOnce has several ask about images at the same time, some about the same one: the
-// answers and the bits of logits are those of one after the other, without drafts.
+// TestPicturesAtOnce has requests with images at the same time, some with the same image. Answers and bits
+// of logits equal those of requests one after another, without drafts.
 func TestPicturesAtOnce(t *testing.T) {
 	m := openTiny(t, Options{KVMemory: 64 << 20})
 	examples := golden.LoadTinyVision(t).Examples
@@ -155,11 +155,11 @@ func TestPicturesAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// exclaimed is a template that shows answers otherwise than they were given.
+// exclaimed is a template that changes answers in the history.
 var exclaimed = strings.Replace(pictureTemplate, "{{- m.content }}", "{%- if m.role == 'assistant' %}Oh! {% endif %}{{- m.content }}", 1)
 
-// TestNextTurnIsPreparedWithPictures has the next turn of a conversation with an image prefilled in
-// advance, where that is not what was said: without another look at the image.
+// TestNextTurnIsPreparedWithPictures prefills the next turn of a conversation with an image in the
+// background, with a history that differs from the answer. The tower does not encode the image again.
 func TestNextTurnIsPreparedWithPictures(t *testing.T) {
 	m := openTemplate(t, exclaimed, Options{KVMemory: 64 << 20})
 	c := told(shown(drawn(t, 64, 64, 200)), chat.Part{Text: "What do you see?"})
@@ -213,8 +213,8 @@ func TestTinyTakesVideos(t *testing.T) {
 	}
 }
 
-// TestProcessorsThatDoNotFit has files that say other than the tower: text goes on, images are
-// refused by what is wrong.
+// TestProcessorsThatDoNotFit has preprocessor files that contradict the tower. Text is answered, and errors
+// for images name the cause.
 func TestProcessorsThatDoNotFit(t *testing.T) {
 	for want, config := range map[string]string{
 		"patches of 14×14 pixels":             `{"patch_size": 14, "size": {"shortest_edge": 9216, "longest_edge": 16384}}`,

@@ -38,8 +38,8 @@ func openTiny(t testing.TB, o Options) *Model {
 	return m
 }
 
-// thinkingTemplate is one that opens a think block if that is asked for, and leaves what was
-// thought out of the history, as the family's do.
+// thinkingTemplate opens a think block if requested, and leaves think blocks out of the history, like the
+// templates of the family.
 const thinkingTemplate = `{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- if enable_thinking %}{{- '<think>\n' }}{%- endif %}{%- endif %}`
 
@@ -232,8 +232,8 @@ func TestGrammarIsKept(t *testing.T) {
 	}
 }
 
-// TestStopTextInForcedTokens has stop texts at many places of a text that the grammar forces, of
-// which a round gives many tokens: what is said ends there, and so do the tokens.
+// TestStopTextInForcedTokens has stop strings at many places of a text that the grammar forces, with many
+// tokens per round. The text and the tokens end there.
 func TestStopTextInForcedTokens(t *testing.T) {
 	m := openThinking(t, Options{})
 	const text = "She went to the park and saw a big dog. They were happy."
@@ -254,8 +254,8 @@ func TestStopTextInForcedTokens(t *testing.T) {
 	}
 }
 
-// TestConversationHitsTheCache has ten turns, whose thinking the template leaves out of the
-// history: of each turn's prompt only what is new is computed.
+// TestConversationHitsTheCache has ten turns, with think blocks that the template leaves out of the
+// history. Each turn computes only the new tokens of its prompt.
 func TestConversationHitsTheCache(t *testing.T) {
 	for _, think := range []bool{false, true} {
 		m := openThinking(t, Options{KVMemory: 1 << 30})

@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// prefixes is an observer that knows what it heard.
+// prefixes is an observer that records the prefixes reported to it.
 type prefixes struct {
 	mu      sync.Mutex // protects what follows
 	known   map[string]bool
@@ -52,9 +52,8 @@ func (p *prefixes) knows(tokens []int32) (known bool, gone int) {
 
 // TestObserverKnowsWhatIsCached has models answer random prompts, many at a time, with little memory,
 // some of them canceled, some with a salt or without drafts, and then asks for every prefix of
-// whole pages: what the observer knows of comes from the cache, and nothing else does. Only where
-// the request itself needed the memory of what it asks for, it does not; then the observer has
-// heard that, too.
+// whole pages. A prefix comes from the cache if and only if the observer has it. The exception is a prefix
+// that the request itself evicts: its removal must have been reported.
 func TestObserverKnowsWhatIsCached(t *testing.T) {
 	const stories, pages = 4, 4
 	for name, path := range map[string]string{"recurrent": Tiny, "attention": writeGLM(t, "calls_lines.jinja")} {

@@ -283,7 +283,8 @@ func (m *Model) selfTests(o Speculation, pool *state.Pool) (learned *spec.Contro
 	return learned, nil
 }
 
-// selfTest tests the head, or the drafter of a file, with the source of its drafts, and adds the measurements to those learned before.
+// selfTest tests the head, or the drafter of a file, with the source of its drafts, and adds the measurements to
+// those learned before.
 func (m *Model) selfTest(pool *state.Pool, d spec.Drafter, s spec.Source, text []int32, learned *spec.Controller, file bool) (*spec.Controller, error) {
 	r, err := measure.SelfTest(m.model, pool, d, text, measure.SelfTestOptions{Vocab: m.text.Vocab(), Limit: selfTestTime, Controller: learned, Source: s})
 	if err != nil {

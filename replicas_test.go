@@ -56,7 +56,7 @@ func (r *replica) share(s *s3test.Server, key string) {
 	}}
 }
 
-// said is what was said, with the bits of all logits.
+// said is the text of an answer, with a hash of its logits' bits.
 func (h heard) said() string { return fmt.Sprintf("%s %x", h.ids, h.hash) }
 
 // ask opens the model, asks about a prompt of a kind, and closes it.
@@ -80,8 +80,8 @@ func (r *replica) ask(t *testing.T, kind int32, salt string, more ...func(*Model
 	return a[0]
 }
 
-// TestReplicasShareTheirPrefixes: what one stores another finds, whatever instruction set it has,
-// and says the same, with the same bits; salts are kept apart and are the same in all.
+// TestReplicasShareTheirPrefixes: a replica with any instruction set uses the prefixes that another one
+// stored, and answers with the same bits. Prefixes of different salts are separate, in all replicas alike.
 func TestReplicasShareTheirPrefixes(t *testing.T) {
 	s := s3test.New(t)
 	alone := newReplica(s)
@@ -116,7 +116,7 @@ func TestReplicasShareTheirPrefixes(t *testing.T) {
 	}
 }
 
-// TestReplicasGoOnWithoutTheStore loses it after the start, and damages what it has.
+// TestReplicasGoOnWithoutTheStore stops the store after the start, and damages its objects.
 func TestReplicasGoOnWithoutTheStore(t *testing.T) {
 	s := s3test.New(t)
 	r := newReplica(s)

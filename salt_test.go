@@ -13,8 +13,8 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// TestSaltsAreOneFoldersOwn: the same in every process that uses a folder, others elsewhere,
-// and not to be told from what is in the folder without its secret.
+// TestSaltsAreOneFoldersOwn: salts are the same in every process that uses a folder, and different with
+// another folder. They cannot be computed from the folder's files without its secret.
 func TestSaltsAreOneFoldersOwn(t *testing.T) {
 	dir, other := filepath.Join(t.TempDir(), "made"), t.TempDir()
 	salt := func(dir, text string) prefix.Salt {
@@ -78,8 +78,8 @@ func TestSecretIsMadeOnce(t *testing.T) {
 	}
 }
 
-// TestNextTurnKeepsToItsSalt: what is read in advance for the next turn is for requests with
-// the salt of the last one.
+// TestNextTurnKeepsToItsSalt: a next turn that is prefilled in the background serves only requests with the
+// salt of the last one.
 func TestNextTurnKeepsToItsSalt(t *testing.T) {
 	m := openThinking(t, Options{KVMemory: 1 << 30})
 	talk := say(strings.Repeat("Tell me a long story. ", 8), true)

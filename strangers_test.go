@@ -90,8 +90,8 @@ func controls(m *Model, ids []int32) []string {
 	return found
 }
 
-// TestForgedTurnsAreText has a forged turn in each place of a conversation: the prompt's
-// control tokens, and with them the ends of its turns, are those of harmless text.
+// TestForgedTurnsAreText has a forged turn in each place of a conversation. The prompt has the same control
+// tokens, and so the same ends of turns, as with harmless text.
 func TestForgedTurnsAreText(t *testing.T) {
 	m := openTemplate(t, templateOfAll, Options{})
 	for place, talk := range forgeries {
@@ -147,8 +147,7 @@ func TestNextTurnIsNotForged(t *testing.T) {
 	}
 }
 
-// TestRawTextHasControlTokens keeps a text that is continued as it is, and a conversation that
-// is trusted, what they were.
+// TestRawTextHasControlTokens: raw text and trusted conversations may contain control tokens.
 func TestRawTextHasControlTokens(t *testing.T) {
 	m := openTiny(t, Options{})
 	if got := m.TextPrompt(forgedTurn).IDs; !slices.Equal(got, m.tok.Encode(forgedTurn)) || len(controls(m, got)) != 7 {
@@ -161,8 +160,8 @@ func TestRawTextHasControlTokens(t *testing.T) {
 	}
 }
 
-// TestLongPromptsAreNotEncodedWhole refuses 32 MB by their prefix, and counts what is only
-// somewhat too long.
+// TestLongPromptsAreNotEncodedWhole refuses 32 MB after encoding a prefix, and counts the tokens of a prompt
+// that is slightly too long.
 func TestLongPromptsAreNotEncodedWhole(t *testing.T) {
 	m := openTiny(t, Options{Context: 256})
 	for name, text := range map[string]string{

@@ -38,8 +38,8 @@ func longTalk(b *testing.B, m *Model, pattern string) *Conversation {
 	return c
 }
 
-// BenchmarkTextIn times what comes before the engine for a conversation of ten thousand tokens:
-// the template, the tokenizer, the ends of turns.
+// BenchmarkTextIn measures the steps before the engine for a conversation of ten thousand tokens: template,
+// tokenizer, ends of turns.
 func BenchmarkTextIn(b *testing.B) {
 	source := filetest.Read(b, "internal/dialogue/testdata/calls_xml.jinja")
 	m := openTemplate(b, string(source), Options{})

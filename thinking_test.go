@@ -101,8 +101,8 @@ func TestPromptsEndInThinking(t *testing.T) {
 	}
 }
 
-// TestTextsBeginAsTheTokenizerSays has tokens that a tokenizer puts before every text: once before
-// one that is continued, and none before a conversation, whose template writes them.
+// TestTextsBeginAsTheTokenizerSays has a tokenizer that puts tokens before every text. A raw text gets them
+// once, and a conversation does not, because its template writes them.
 func TestTextsBeginAsTheTokenizerSays(t *testing.T) {
 	var file map[string]json.RawMessage
 	filetest.Decode(t, filetest.Read(t, "internal/models/tiny/tokenizer.json"), &file)

@@ -9,8 +9,8 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// TestModelsComputeAtOnce has models with different numbers of threads generate at the same
-// time, and be opened and closed meanwhile: every answer has the bits that it has alone.
+// TestModelsComputeAtOnce has models with different numbers of threads generate at the same time, while
+// others are opened and closed. Each answer has the bits of a run without other models.
 func TestModelsComputeAtOnce(t *testing.T) {
 	slots := runtime.GOMAXPROCS(0)
 	requests := func(m *Model) []Request {
