@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// masks is a constraint whose mask is a function of what was said.
+// masks is a constraint whose mask is a function of the accepted tokens.
 type masks struct {
 	said []int32
 	mask func(said []int32) []uint64
@@ -43,8 +43,8 @@ func allowedIn(mask []uint64, id int) bool {
 }
 
 // TestConstraintEqualsReference runs random chains under random masks, at positions ahead
-// of the text too: what is kept, its probabilities and the drawn token are those of the
-// plain implementation on a row in which what is not allowed is -Inf.
+// of the text too. The kept ids, their probabilities and the drawn token equal those of the plain
+// implementation on a row in which logits outside of the mask are -Inf.
 func TestConstraintEqualsReference(t *testing.T) {
 	cases := 2000
 	if testing.Short() {
@@ -166,8 +166,8 @@ func TestFewListsWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// TestBlottedLogitsWeighNothing replaces what is not in a mask, at ordinary scales by a number, as
-// that costs less in a sum, and at extreme ones by whatever weighs nothing.
+// TestBlottedLogitsWeighNothing replaces logits outside of a mask: at ordinary scales by a number, which
+// makes sums faster, and at extreme scales by a value without weight.
 func TestBlottedLogitsWeighNothing(t *testing.T) {
 	const word = 0x123456789abcdef0
 	for _, top := range []float32{0, 20, -20, -3e38, math.MaxFloat32, -math.MaxFloat32} {
@@ -216,8 +216,8 @@ func TestConstraintAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkConstraint draws under masks like those of a grammar: inside a string nearly
-// everything is allowed, between the parts of JSON next to nothing.
+// BenchmarkConstraint draws under masks like those of a grammar: nearly all ids inside a string, few ids
+// between the parts of JSON.
 func BenchmarkConstraint(b *testing.B) {
 	wide := make([]uint64, benchVocab/64)
 	narrow := make([]uint64, benchVocab/64)
@@ -264,8 +264,8 @@ func BenchmarkConstraint(b *testing.B) {
 	}
 }
 
-// TestForcedIsTheOnlyDraw compares Forced and Allows with the ids in random masks, and what is
-// forced with what is drawn.
+// TestForcedIsTheOnlyDraw compares Forced and Allows with the ids in random masks, and forced ids with
+// drawn ones.
 func TestForcedIsTheOnlyDraw(t *testing.T) {
 	forced := 0
 	for i := range 2000 {

@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// part is what a device tells of a row that is asked for its best logits, and those of some ids:
-// all down to the best-th highest maximum of blocks.
+// part is a device's answer for a row: the logits of some ids, and all logits down to the best-th highest
+// maximum of blocks.
 func part(row []float32, n Need, best int) Row {
 	row = row[:n.Vocab]
 	r := Row{Low: -math.MaxFloat32, Also: n.Also}
@@ -111,8 +111,7 @@ func TestPartOfARowIsEnough(t *testing.T) {
 	}
 }
 
-// TestNeedByOptions names the chains that look at a part of a row, and those that do not. What
-// is asked for depends on nothing else.
+// TestNeedByOptions lists the chains that need a part of a row and the chains that need all of it.
 func TestNeedByOptions(t *testing.T) {
 	long := make([]int32, 5000)
 	for i := range long {
@@ -196,8 +195,8 @@ func TestNeedAsksForFewIDs(t *testing.T) {
 	}
 }
 
-// TestPartOfMinPIsExact has the last logit that min-p keeps as the lowest of what is known, and
-// one float32 below it.
+// TestPartOfMinPIsExact has rows in which the lowest known logit is the last one that min-p keeps, or one
+// float32 below it.
 func TestPartOfMinPIsExact(t *testing.T) {
 	s := newSampler(t, sample.Options{Temperature: 1, MinP: 0.9})
 	last := newScale(0, 1).lowest(s.minLevel + 1)
@@ -293,8 +292,8 @@ func TestCertaintyOfPartAndWhole(t *testing.T) {
 	}
 }
 
-// TestFewCandidatesAreEnough compares a row that lists all its numbers with the whole row, which has minus infinity elsewhere,
-// for random chains.
+// TestFewCandidatesAreEnough compares a row that lists all its numbers with the whole row, which has minus infinity
+// elsewhere, for random chains.
 func TestFewCandidatesAreEnough(t *testing.T) {
 	for i := range 500 {
 		r := rand.New(rand.NewPCG(43, uint64(i)))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestPenaltiesKnowTokensOnly puts what is no token into prompts: the penalties count the same,
-// within any window.
+// TestPenaltiesKnowTokensOnly puts ids outside of the vocabulary into prompts. The penalties do not change,
+// with any window.
 func TestPenaltiesKnowTokensOnly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 14))
 	for range 200 {

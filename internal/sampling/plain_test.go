@@ -60,8 +60,8 @@ func TestPlainDrawsAreTheSamplers(t *testing.T) {
 	}
 }
 
-// TestPlainFiltersAreNearlyTheSamplers counts draws with coarse filters that are not those of exact
-// ones, and compares the probabilities of the rest. Draws that say they are exact are.
+// TestPlainFiltersAreNearlyTheSamplers counts draws with coarse filters that differ from draws with exact
+// ones, and compares the probabilities of the rest. Draws that are marked exact do not differ.
 func TestPlainFiltersAreNearlyTheSamplers(t *testing.T) {
 	var w Drawer
 	const draws = 600

@@ -220,8 +220,8 @@ func TestPremixedEqualsNoise(t *testing.T) {
 	}
 }
 
-// TestPremixedIncludesTheLimit has one id after another whose noise is the limit: one in a turn of
-// four, or one of the rest.
+// TestPremixedIncludesTheLimit makes the noise of each id in turn equal to the limit: ids of a step of four,
+// and ids of the remainder.
 func TestPremixedIncludesTheLimit(t *testing.T) {
 	const limit = uint64(0x7edcba98 << 33)
 	inverse := func(odd uint64) uint64 {

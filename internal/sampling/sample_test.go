@@ -11,8 +11,8 @@ import (
 )
 
 // TestSamplerEqualsReference runs random chains over random rows, with ties, -Inf
-// and NaN, and follows a text: what is kept, its probabilities and the drawn token
-// are those of the plain implementation.
+// and NaN, and follows a text. The kept ids, their probabilities and the drawn token equal those of the
+// plain implementation.
 func TestSamplerEqualsReference(t *testing.T) {
 	cases := 4000
 	if testing.Short() {
@@ -174,8 +174,7 @@ func TestXTCCoin(t *testing.T) {
 	}
 }
 
-// TestDistAheadEqualsAccepted is what lets a verifier ask for positions it has
-// not reached.
+// TestDistAheadEqualsAccepted: a verifier may ask for distributions at positions after the current one.
 func TestDistAheadEqualsAccepted(t *testing.T) {
 	for i := range 600 {
 		r := rand.New(rand.NewPCG(23, uint64(i)))
