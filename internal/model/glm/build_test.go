@@ -68,7 +68,7 @@ func (f *folder) clone() *folder {
 
 func (f *folder) n(key string) int { return int(f.config[key].(float64)) }
 
-// head is what the names of the head begin with.
+// head is the prefix of the names of the head's tensors.
 func (f *folder) head() string { return fmt.Sprintf("model.layers.%d.", f.n("num_hidden_layers")) }
 
 // write writes the folder and returns its path.
@@ -202,8 +202,8 @@ func sidecar(_ *testing.T, f *folder) {
 	}
 }
 
-// lone leaves the head's copies of the model's matrices out.
-func lone(_ *testing.T, f *folder) {
+// uncopied leaves out the head's copies of the model's matrices.
+func uncopied(_ *testing.T, f *folder) {
 	delete(f.tensors, f.head()+"embed_tokens.weight")
 	delete(f.tensors, f.head()+"shared_head.head.weight")
 }

@@ -27,7 +27,7 @@ func parse(t *testing.T, text string) (*config, error) {
 	return readConfig(c)
 }
 
-// TestConfigDefaults reads configs that say nothing but what they are.
+// TestConfigDefaults reads configs that have a model type and nothing else.
 func TestConfigDefaults(t *testing.T) {
 	for kind, want := range map[string]string{
 		lite:     "154880 2048 10240 20 768 512 192 64 256 64 4 1536 1536 1 1 1.8 1e-05 202752 1",
@@ -196,7 +196,7 @@ func FuzzReadConfig(f *testing.F) {
 	})
 }
 
-// TestOpenRefuses names what is wrong with tensors.
+// TestOpenRefuses checks the errors for wrong tensors.
 func TestOpenRefuses(t *testing.T) {
 	reshape := func(name string, shape ...int) edit {
 		return func(_ *testing.T, f *folder) {

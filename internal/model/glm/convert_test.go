@@ -146,7 +146,7 @@ func TestExtractNeedsOnlyTheHeadsFile(t *testing.T) {
 	}
 }
 
-// inspects is what inspect says of a folder.
+// inspects is the output of inspect for a folder.
 func inspects(t *testing.T, dir string) *doctor.Facts {
 	t.Helper()
 	return doctor.Inspect(openFolder(t, dir), doctor.InspectOptions{Template: func(c *checkpoint.Checkpoint) (string, string, error) {

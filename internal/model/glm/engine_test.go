@@ -47,8 +47,9 @@ func (d *scripted) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	return out, nil
 }
 
-// TestEngineChangesNothing has requests meet in an engine: with drafts of the head or of a script,
-// with the prefix cache or without it, with memory for all or for a few. Every request gives the tokens and the bits of logits that it gives alone.
+// TestEngineChangesNothing has requests meet in an engine: with drafts of the head or of a script, with the prefix
+// cache or without it, with memory for all or for a few. Every request gives the tokens and the bits of logits that
+// it gives alone.
 func TestEngineChangesNothing(t *testing.T) {
 	for i, name := range golden.GLM {
 		o := model.Options{Compute: backend.Int8, Quantize: 8, MaxDrafts: spec.MaxDepth, KVBits: []int{0, 8, 16, 8}[i]}

@@ -32,7 +32,7 @@ func init() {
 // and of DeepSeek.
 var ends = []string{"<|endoftext|>", "<|user|>", "<|observation|>", "<｜end▁of▁sentence｜>"}
 
-// headNames tells what is the head's: the layer after the last, or what converters call it.
+// headNames reports tensors of the head: those of the layer after the last, or with names of converters.
 func headNames(config []byte) model.HeadNames {
 	layers := naming(layersOf(config))
 	return model.HeadNames{Has: func(name string) bool {

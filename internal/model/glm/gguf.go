@@ -26,7 +26,7 @@ const (
 	ggufGrouped = "glm4moe"
 )
 
-// ggufWords is what files do not say of the family's tokens.
+// ggufWords has the facts about the family's tokens that files leave out.
 var ggufWords = gguf.Words{
 	Ends: ends, Class: "PreTrainedTokenizerFast",
 	Patterns: map[string][]string{
@@ -141,7 +141,7 @@ var (
 	}
 )
 
-// name is what a tensor is called in converted checkpoints.
+// name returns the name of a tensor in converted checkpoints.
 func (g *ggufFile) name(name string) (string, error) {
 	if converted, ok := ggufTop[name]; ok {
 		return converted, nil

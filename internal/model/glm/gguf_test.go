@@ -182,7 +182,7 @@ func TestGGUFIsTheSameModel(t *testing.T) {
 	}{
 		{"latent", "glm4_moe_lite", nil, llama{arch: ggufLatent}},
 		{"latent, older", "glm4_moe_lite", nil, llama{arch: ggufLatent, whole: true}},
-		{"latent, no copies", "glm4_moe_lite", []edit{lone}, llama{arch: ggufLatent}},
+		{"latent, no copies", "glm4_moe_lite", []edit{uncopied}, llama{arch: ggufLatent}},
 		{"latent, fused experts", "glm4_moe_lite", nil, llama{arch: ggufLatent, fused: true}},
 		{"latent, Q8_0", "glm4_moe_lite", nil, llama{arch: ggufLatent, typ: "Q8_0"}},
 		{"latent, Q4_0", "glm4_moe_lite", nil, llama{arch: ggufLatent, typ: "Q4_0"}},
@@ -212,7 +212,7 @@ func TestGGUFEqualsReference(t *testing.T) {
 	}
 }
 
-// TestGGUFRefuses names what is wrong with files.
+// TestGGUFRefuses checks the errors for wrong files.
 func TestGGUFRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string

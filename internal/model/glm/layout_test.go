@@ -24,7 +24,7 @@ func TestOpenLayoutsAreOneModel(t *testing.T) {
 		"wrapper":         {mlx, nested},
 		"sidecar":         {sidecar},
 		"mlx and sidecar": {mlx, sidecar},
-		"no copies":       {lone},
+		"no copies":       {uncopied},
 		"no promise":      {setting("num_nextn_predict_layers", 0)},
 		"by architecture": {setting("model_type", nil)},
 		"frequencies": {func(_ *testing.T, f *folder) {
@@ -115,7 +115,7 @@ func TestQueriesOfOneMatrix(t *testing.T) {
 // matrices are used.
 func TestHeadSharesTheModelsMatrices(t *testing.T) {
 	shared := open(t, golden.Dir(t, "glm4_moe_lite"), 1, model.Options{})
-	without := open(t, fixture(t, "glm4_moe_lite", lone).write(t), 1, model.Options{})
+	without := open(t, fixture(t, "glm4_moe_lite", uncopied).write(t), 1, model.Options{})
 	if parts(shared.Head()).Embed != parts(shared.Model).Embed || parts(shared.Head()).Unembed != parts(shared.Model).Unembed || shared.Info().Bytes != without.Info().Bytes {
 		t.Errorf("%d bytes with copies, %d without", shared.Info().Bytes, without.Info().Bytes)
 	}
@@ -200,8 +200,8 @@ func TestOpenEncodedEqualsDecoded(t *testing.T) {
 	}
 }
 
-// TestOpenForeignEqualsDecoded opens the formats of other tools, and compares with their numbers written out. Fixtures differ in
-// attention, in biases, and in how kv_b is cut.
+// TestOpenForeignEqualsDecoded opens the formats of other tools, and compares with their numbers written out.
+// Fixtures differ in attention, in biases, and in how kv_b is cut.
 func TestOpenForeignEqualsDecoded(t *testing.T) {
 	for i, l := range golden.Layouts() {
 		name := golden.GLM[i%len(golden.GLM)]

@@ -101,7 +101,7 @@ func TestHeadIsLeftOut(t *testing.T) {
 	incomplete := func(_ *testing.T, f *folder) { delete(f.tensors, f.head()+"eh_proj.weight") }
 	for _, name := range golden.GLM {
 		var paths []string
-		for _, edits := range [][]edit{nil, {mlx}, {sidecar}, {lone}, {incomplete}} {
+		for _, edits := range [][]edit{nil, {mlx}, {sidecar}, {uncopied}, {incomplete}} {
 			paths = append(paths, fixture(t, name, edits...).write(t))
 		}
 		t.Run(name, func(t *testing.T) {

@@ -135,7 +135,7 @@ func (y *yarn) growth(weight float64) float64 {
 	return 0.1*weight*exactmath.LogOfExp(y.factor) + 1
 }
 
-// turn is what cosines and sines are multiplied with.
+// turn is the factor of cosines and sines.
 func (c *config) turn() float32 {
 	y := c.rope.yarn
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// witness is a device that remembers what experts were fed, and what they added.
+// witness is a device that records the input and the output of experts.
 type witness struct {
 	backend.Backend
 	calls []mixture

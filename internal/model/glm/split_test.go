@@ -14,7 +14,7 @@ import (
 )
 
 // TestBordersChangeNothing puts models on two devices, with a border before each layer, and with
-// their experts apart: logits, drafts and what is saved have the bits of one device.
+// their experts apart: logits, drafts and saved states have the bits of one device.
 func TestBordersChangeNothing(t *testing.T) {
 	for _, name := range golden.GLM {
 		tokens := golden.Load(t, name).Cases[2].Tokens[:70]
@@ -47,7 +47,7 @@ func TestBordersChangeNothing(t *testing.T) {
 	}
 }
 
-// told is a text read in pieces by a model and its head, and what is saved of it.
+// told is a text fed in pieces to a model and its head, and its saved states.
 func told(t *testing.T, r *rig, tokens []int32) (rows, drafts [][]float32, saved []byte) {
 	t.Helper()
 	s, h := r.Sequence(t), r.Pairs(t)

@@ -54,7 +54,7 @@ type File struct {
 	EOS           checkpoint.TokenIDs `json:"eos_token_id"`
 }
 
-// Nullable is a number whose absence and whose null mean different things.
+// Nullable is a number in JSON that distinguishes null from absence.
 type Nullable struct {
 	Value *checkpoint.Whole // nil if it was absent or null
 	Null  bool

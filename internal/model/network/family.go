@@ -15,14 +15,14 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Config is a resolved config of a family of decoders: what is particular to the family.
+// Config is a resolved config of a family of decoders, and the parts that differ between families.
 type Config interface {
 	Common() *Settings
 	// Layout is the state of a sequence in the model or in its head.
 	Layout(o model.Options, head bool) state.Layout
-	// Layers are those of the model, or the one of its head, without weights. They compute in n.
+	// Layers returns the layers of the model, or the layer of its head, without weights. They compute in n.
 	Layers(n *Network, head bool) []Layer
-	// Bits is what a module is quantized to on load where the others get the given bits.
+	// Bits returns the bits to which a module is quantized on load, if bits is the choice for most modules.
 	Bits(module string, bits int) int
 	// Files looks through the names of a checkpoint. It may return files with an error about their contents.
 	Files(c *checkpoint.Checkpoint, log *slog.Logger) (*weights.Files, error)
@@ -32,7 +32,7 @@ type Config interface {
 	Describe(s *weights.Survey, f *weights.Files)
 	// Converted is how converted checkpoints are written, given config.json of the source.
 	Converted(source []byte) weights.Converted
-	// Repairs are those of a head, see model.Repairable.
+	// Repairs returns the repairs of a head, see model.Repairable.
 	Repairs(h *Head) []model.Repair
 }
 
@@ -57,7 +57,7 @@ type Tower interface {
 type Layer interface {
 	// Forward queues its operations.
 	Forward()
-	// CatchUp queues those that fill its state. Only layers of heads are asked for it.
+	// CatchUp queues the operations that fill its state. It is called for layers of heads only.
 	CatchUp()
 	// Place sets the place of its state.
 	Place(at backend.Place)
@@ -112,7 +112,7 @@ func Register(f *model.Family, read func(*checkpoint.Checkpoint) (Config, error)
 	model.Register(f)
 }
 
-// newSurvey is what a config says of a model.
+// newSurvey returns the parts of a survey that the config determines.
 func newSurvey(cfg Config) *weights.Survey {
 	c, o := cfg.Common(), model.Options{MaxDrafts: spec.MaxDepth}
 	s := &weights.Survey{

@@ -37,7 +37,7 @@ func newHead(m *Model) *Head {
 	return h
 }
 
-// Weights are those of the head, nil if the family has no heads.
+// Weights returns the weights of the head, nil if the family has no heads.
 func (h *Head) Weights() iter.Seq[*weights.Weight] {
 	if h.layer == nil {
 		return nil
@@ -94,7 +94,7 @@ func (h *Head) Variant(layer func(n *Network) Layer) *Head {
 // Release gives back the memory of calls.
 func (h *Head) Release() { h.Pairs.Free(&h.Network) }
 
-// operations queues those of a call. If no row is wanted, they only fill the KV cache, which takes a
+// operations queues the operations of a call. If no row is wanted, they only fill the KV cache, which reads a
 // fraction of the head's weights.
 func (h *Head) operations() {
 	h.Pairs.Join(&h.Network)

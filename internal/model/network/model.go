@@ -64,7 +64,7 @@ func Open(cfg Config, c *checkpoint.Checkpoint, b backend.Backend, o model.Optio
 	return m, nil
 }
 
-// openTower is the vision tower as the options have it. If it cannot be used, the log says why.
+// openTower returns the vision tower that the options select. If it cannot be used, the log has the reason.
 func openTower(cfg Config, f *weights.Files, o model.Options) (Tower, error) {
 	v, ok := cfg.(multimodal)
 	if !ok {
@@ -116,7 +116,7 @@ func (m *Model) load(b backend.Backend, o model.Options) *weights.Loader {
 }
 
 // fill loads the weights: of the head too if there is one that o does not leave out, and of the vision
-// tower if it is not nil. After an error the caller frees what was loaded.
+// tower if it is not nil. After an error the caller frees the loaded weights.
 func (m *Model) fill(has bool, tower Tower, o model.Options) error {
 	l := m.loaded
 	if err := l.Load(m.Weights()); err != nil {
@@ -265,7 +265,7 @@ func (m *Model) headRows() backend.Tensor {
 	return m.Hidden
 }
 
-// operations queues those of a call. The device calls it, see Network.Pass.
+// operations queues the operations of a call. The device calls it, see Network.Pass.
 func (m *Model) operations() {
 	m.Embedding()
 	for i, y := range m.layers {

@@ -65,7 +65,7 @@ func TestHeadAgreesAsTheReferences(t *testing.T) {
 // record renews the figures that TestHeadAgreesWhenSampling compares with.
 var record = flag.Bool("record", false, "write the figures of drawn texts anew")
 
-// producer is what the file of those figures says of its origin.
+// producer is the origin of those figures, as their file states it.
 const producer = "go test ./model/qwen35 -run TestHeadAgreesWhenSampling -record: our float32 path, which TestModelEqualsReference holds to the reference"
 
 // TestHeadAgreesWhenSampling measures the first draft token at every position of sampled texts:
@@ -130,7 +130,7 @@ type agreement struct {
 	overlap                      float64
 }
 
-// sampledText is a text that the model has drawn, with what it drew from.
+// sampledText is a text that the model has drawn, with the distributions of its tokens.
 type sampledText struct {
 	o      sample.Options
 	tokens []int32

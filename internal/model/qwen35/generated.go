@@ -50,7 +50,7 @@ func ofShape(name string) network.Config {
 	return releasedShapes[i].config()
 }
 
-// config is what config.json of that size says.
+// config is config.json of that size.
 func (s *shape) config() *config {
 	c := &config{
 		Settings: network.Settings{

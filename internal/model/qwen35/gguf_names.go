@@ -59,8 +59,8 @@ var (
 	}
 )
 
-// name is what a tensor is called in converted checkpoints, and the part of its name in the
-// file that says what it is.
+// name returns the name of a tensor in converted checkpoints, and the part of its name in the file that
+// identifies its kind.
 func (g *ggufFile) name(name string) (converted, last string, err error) {
 	if converted, ok := ggufTop[name]; ok {
 		return converted, name, nil

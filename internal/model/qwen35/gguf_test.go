@@ -123,7 +123,7 @@ func TestGGUFGivesBackEveryNumber(t *testing.T) {
 	}
 }
 
-// sameConfig checks that what the model is built from is what the original's config says.
+// sameConfig checks that the model is built from the values of the original's config.
 func sameConfig(t *testing.T, got, want *checkpoint.Checkpoint) {
 	t.Helper()
 	a, err := readConfig(got)

@@ -91,7 +91,7 @@ func (g *ggufFile) rope(r *gguf.Settings, dim int) map[string]any {
 	return p.To
 }
 
-// ggufWords is what files do not say of the family's tokens.
+// ggufWords has the facts about the family's tokens that files leave out.
 var ggufWords = gguf.Words{
 	Ends: []string{endOfText, endOfTurn}, NFC: true, Class: "Qwen2TokenizerFast",
 	Patterns: map[string][]string{

@@ -207,7 +207,7 @@ func (g *ggufTower) preprocessors(vision map[string]any) (map[string]func() ([]b
 	}, nil
 }
 
-// name is what a tensor is called in checkpoints, after what all names of the tower begin with.
+// name returns the name of a tensor in checkpoints, after the prefix of the tower.
 func (g *ggufTower) name(name string) (string, error) {
 	if mine, ok := ggufTowerTop[name]; ok {
 		return mine, nil

@@ -135,7 +135,7 @@ func TestGGUFTowerIsTheSame(t *testing.T) {
 				}
 			})
 			o := model.Options{Compute: backend.Float32}
-			want := sight(t, source, o)
+			want := encoded(t, source, o)
 			r := open(t, path, 1, o)
 			same(t, "rows", see(t, towerOf(t, r), vision.StepOperations, onePicture(t)), want)
 		})
@@ -245,7 +245,7 @@ func TestGGUFTowerIsFound(t *testing.T) {
 	}
 }
 
-// TestGGUFTowerRefused by name, with what is wrong.
+// TestGGUFTowerRefused checks the errors for wrong towers.
 func TestGGUFTowerRefused(t *testing.T) {
 	source := visionFolder(t)
 	path, _ := convertGGUF(t, source.write(t), "qwen35", oneType("BF16"), 1)

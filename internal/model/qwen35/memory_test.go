@@ -25,7 +25,7 @@ const (
 	loadQuantize = "FORETOKEN_TEST_QUANTIZE"
 )
 
-// footprint is what the loading process says of itself, in bytes.
+// footprint is the memory that the loading process reports, in bytes.
 type footprint struct {
 	Base   int64 // most memory it had before loading
 	Peak   int64 // and at the end

@@ -148,7 +148,7 @@ func TestHeadIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestSurveyKnowsMemory compares what loading is said to take with what it takes. Small
+// TestSurveyKnowsMemory compares the surveyed memory with the memory that loading takes. Small
 // matrices are padded to tiles, so the smaller the model the more there is besides.
 func TestSurveyKnowsMemory(t *testing.T) {
 	for name, tolerance := range map[string]float64{"tiny": 0.01, "dense": 0.05, "moe": 0.05} {

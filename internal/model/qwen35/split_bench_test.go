@@ -16,7 +16,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// counting counts what is copied to a device.
+// counting counts the bytes copied to a device.
 type counting struct {
 	backend.Backend
 	writes int

@@ -117,7 +117,7 @@ func resume(t *testing.T, r *rig, saved []byte, tokens []int32) [][]float32 {
 }
 
 // TestBordersChangeNothing puts a model on two devices, with a border before each of its layers, and
-// with its experts apart: logits, drafts and what is saved have the bits of one device, and each
+// with its experts apart: logits, drafts and saved states have the bits of one device, and each
 // goes on with what the other has saved.
 func TestBordersChangeNothing(t *testing.T) {
 	for _, c := range []struct {

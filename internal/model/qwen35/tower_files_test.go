@@ -33,8 +33,8 @@ func onePicture(tb testing.TB) *picture.Patches {
 	return p
 }
 
-// sight is what the tower of a folder makes of an image.
-func sight(t *testing.T, f *folder, o model.Options) [][]float32 {
+// encoded is the output of the tower of a folder for an image.
+func encoded(t *testing.T, f *folder, o model.Options) [][]float32 {
 	t.Helper()
 	return see(t, towerOf(t, open(t, f.write(t), 1, o)), vision.StepOperations, onePicture(t))
 }
@@ -69,10 +69,10 @@ func TestTowerLayoutsAreOneTower(t *testing.T) {
 	for _, p := range []string{"visual.", "model.language_model.visual.", "language_model.visual.", "vision_tower.", "model.vision_tower."} {
 		list = append(list, layout{"prefix " + p, []edit{rename("model.visual.", p)}})
 	}
-	want := sight(t, visionFolder(t), model.Options{})
+	want := encoded(t, visionFolder(t), model.Options{})
 	for _, l := range list {
 		t.Run("layout="+l.name, func(t *testing.T) {
-			same(t, "rows", sight(t, visionFolder(t).edit(t, l.edits...), model.Options{}), want)
+			same(t, "rows", encoded(t, visionFolder(t).edit(t, l.edits...), model.Options{}), want)
 		})
 	}
 }
@@ -139,10 +139,10 @@ func TestTowerEncodedEqualsDecoded(t *testing.T) {
 				t.Fatalf("only %d matrices are encoded", count)
 			}
 			o := model.Options{Compute: backend.Float32}
-			want := sight(t, plain, o)
-			same(t, "rows", sight(t, coded, o), want)
+			want := encoded(t, plain, o)
+			same(t, "rows", encoded(t, coded, o), want)
 			// Integer products round activations to 8 bits.
-			if err := near(sight(t, coded, model.Options{})[0], want[0], 0.05); err != nil {
+			if err := near(encoded(t, coded, model.Options{})[0], want[0], 0.05); err != nil {
 				t.Errorf("integers: %v", err)
 			}
 		})
@@ -152,8 +152,8 @@ func TestTowerEncodedEqualsDecoded(t *testing.T) {
 // TestTowerQuantizedOnLoad is near the one that is not: matrices get 8 bits, whatever the model does.
 func TestTowerQuantizedOnLoad(t *testing.T) {
 	f := visionFolder(t).edit(t, wideTower)
-	want := sight(t, f, model.Options{})
-	got := sight(t, f, model.Options{Quantize: 4})
+	want := encoded(t, f, model.Options{})
+	got := encoded(t, f, model.Options{Quantize: 4})
 	if err := near(got[0], want[0], 0.02); err != nil {
 		t.Error(err)
 	}

@@ -42,11 +42,10 @@ const (
 	IDs
 )
 
-// Weight is one weight of a model, a row of its family's table, under its canonical name. That
-// is the same for every layout: embed_tokens.weight,
-// layers.0.mlp.gate_proj.weight, norm.weight and lm_head.weight; names of the
-// multi-token-prediction head begin with mtp., those of the vision tower with visual. Stacks of experts are called switch_mlp, as in
-// converted checkpoints.
+// Weight is one weight of a model, a row of its family's table, under its canonical name. That is the same for every
+// layout: embed_tokens.weight, layers.0.mlp.gate_proj.weight, norm.weight and lm_head.weight; names of the
+// multi-token-prediction head begin with mtp., those of the vision tower with visual. Stacks of experts are called
+// switch_mlp, as in converted checkpoints.
 type Weight struct {
 	Name       string // of the tensor, such as layers.0.mlp.down_proj.weight
 	Kind       Kind
