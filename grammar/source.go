@@ -57,7 +57,8 @@ func (s Source) build(b *builder) (int32, error) {
 // maxChoice bounds the texts of a Choice and the length of a Literal, in bytes.
 const maxChoice = 1 << 20
 
-// Regexp is the texts that the expression, in RE2's syntax, matches as a whole. Word boundaries and line anchors are not supported.
+// Regexp is the texts that the expression, in RE2's syntax, matches as a whole. Word boundaries and line anchors are
+// not supported.
 func Regexp(expr string) Source {
 	return newSource("expression", "regexp", []string{expr}, func(b *builder) (int32, error) {
 		d, err := b.lexeme(expr)

@@ -41,8 +41,8 @@ var activations = []string{
 	".input_scale", ".input_global_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale",
 }
 
-// Ignored reports whether a tensor, by its name, is a scale of activations or of the KV cache: an engine that quantizes these itself has
-// no use for it. It counts as used.
+// Ignored reports whether a tensor, by its name, is a scale of activations or of the KV cache: an engine that
+// quantizes these itself has no use for it. It counts as used.
 func Ignored(name string) bool {
 	return slices.ContainsFunc(activations, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }

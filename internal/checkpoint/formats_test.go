@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/internal/golden"
 )
 
-// TestMatrixOfGoldenFormats reads folders in the formats of other tools: every decoded number has the bits of the formats' own
-// decoders, products of float32 are within the rounding of the sums, and no tensor is left over.
+// TestMatrixOfGoldenFormats reads folders in the formats of other tools: every decoded number has the bits of the
+// formats' own decoders, products of float32 are within the rounding of the sums, and no tensor is left over.
 func TestMatrixOfGoldenFormats(t *testing.T) {
 	for folder, files := range golden.Formats(t) {
 		if strings.HasPrefix(folder, "paro") {

@@ -97,8 +97,8 @@ func FuzzFolder(f *testing.F) {
 	})
 }
 
-// FuzzFormats: a module in any weight format, one tensor of which has another type, shape and byte, with any config, is refused
-// or gives a matrix that can be decoded. The result by headers alone agrees with it.
+// FuzzFormats: a module in any weight format, one tensor of which has another type, shape and byte, with any config,
+// is refused or gives a matrix that can be decoded. The result by headers alone agrees with it.
 func FuzzFormats(f *testing.F) {
 	for i := range formats32 {
 		f.Add(`{}`, uint8(i), uint8(0), uint8(0), uint8(2), uint16(32), uint16(128), uint16(0), uint8(0))

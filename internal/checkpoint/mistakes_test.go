@@ -217,8 +217,8 @@ func TestQuantizationIgnoresWhatItDoesNotNeed(t *testing.T) {
 	}
 }
 
-// TestQuantizationLoadsConfigsThatAreWrong has configs as tools publish them that contradict the tensors, or name modules in another
-// way than the tensors: the tensors decide.
+// TestQuantizationLoadsConfigsThatAreWrong has configs as tools publish them that contradict the tensors, or name
+// modules in another way than the tensors: the tensors decide.
 func TestQuantizationLoadsConfigsThatAreWrong(t *testing.T) {
 	const module = "model.language_model.layers.0.mlp.gate_proj"
 	named := func(format string) []tensor {

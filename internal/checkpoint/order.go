@@ -76,7 +76,8 @@ func sortCodes(dst []byte, x *dtype.Matrix, order []int32, from, to int) {
 	}
 }
 
-// sortNibbles is sortCodes for 4 bits and every 16 rows: a word of 64 bits has a column of them. It returns how many rows it wrote.
+// sortNibbles is sortCodes for 4 bits and every 16 rows: a word of 64 bits has a column of them. It returns how many
+// rows it wrote.
 func sortNibbles(dst []byte, x *dtype.Matrix, order []int32, from, to int) int {
 	size, r := x.RowBytes(), from
 	if x.Cols%8 != 0 {

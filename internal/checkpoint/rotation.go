@@ -11,8 +11,8 @@ import (
 // maxRounds is how many rounds of ParoQuant's rotations are read. Published files have eight.
 const maxRounds = 16
 
-// expert is the name of an expert's matrix. ParoQuant has one rotation for gate and up of all experts of a layer, and one for
-// down, whose tensors are beside the experts.
+// expert is the name of an expert's matrix. ParoQuant has one rotation for gate and up of all experts of a layer, and
+// one for down, whose tensors are beside the experts.
 var expert = regexp.MustCompile(`^(.*\.experts)\.\d+\.(gate|up|down)_proj$`)
 
 // rotation is the prefix of the names of the tensors of ParoQuant's rotation, and whether modules share it.

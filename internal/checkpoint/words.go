@@ -135,8 +135,9 @@ func (m *module) repack(x *dtype.Matrix, l layout, zeros, scales *entry, repeat 
 	return nil
 }
 
-// restore makes zero points of stored ones, nil if all are half of the range. GPTQ's first version stores them less one; zero is
-// then stored as the largest code. For symmetric files the numbers determine the version, not the config.
+// restore makes zero points of stored ones, nil if all are half of the range. GPTQ's first version stores them less
+// one; zero is then stored as the largest code. For symmetric files the numbers determine the version, not the
+// config.
 func (q *quantization) restore(points []byte, bits int, asStored bool) []byte {
 	half := byte(1) << (bits - 1)
 	if uniform(points, half) && (asStored || q.symmetric || q.zerosAsStored) || !asStored && uniform(points, half-1) && (q.symmetric || !q.zerosAsStored) {
@@ -163,7 +164,8 @@ func (m *module) zeroBias() error {
 	return err
 }
 
-// tileRows is the rows of a matrix that are repacked together: 128 bytes of AutoAWQ's words. Their tile fits the first cache.
+// tileRows is the rows of a matrix that are repacked together: 128 bytes of AutoAWQ's words. Their tile fits the
+// first cache.
 const tileRows = 256
 
 // gptqColumns writes the columns [from, to) of words as rows: a row of a matrix is the bit stream down a column.

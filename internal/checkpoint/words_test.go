@@ -18,7 +18,8 @@ func stored(name string, bits, z int) []tensor {
 	return []tensor{random(name+".qweight", dtype.I32, bits, 32), zeros, random(name+".scales", dtype.F16, 1, 32)}
 }
 
-// TestZeroPointsOfGPTQ has the versions of zero points: the first stores them less one. Symmetric files are recognized by their numbers.
+// TestZeroPointsOfGPTQ has the versions of zero points: the first stores them less one. Symmetric files are
+// recognized by their numbers.
 func TestZeroPointsOfGPTQ(t *testing.T) {
 	for _, c := range []struct {
 		says    string
@@ -198,7 +199,8 @@ func TestZeroBiasIsSkipped(t *testing.T) {
 	}
 }
 
-// TestRepackOddSizes compares matrices that end within tiles, the last on several threads, with a decoder that takes one bit at a time.
+// TestRepackOddSizes compares matrices that end within tiles, the last on several threads, with a decoder that takes
+// one bit at a time.
 func TestRepackOddSizes(t *testing.T) {
 	bit := func(b []byte, at int) int { return int(b[at/8]) >> (at % 8) & 1 }
 	for _, size := range [][2]int{{8, 16}, {24, 144}, {264, 272}, {520, 48}, {1032, 528}} {

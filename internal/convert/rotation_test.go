@@ -17,8 +17,8 @@ import (
 	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
-// paroQuant is a fixture without a head in ParoQuant's layout, whose config promises one, and the same numbers in float32 with the
-// head.
+// paroQuant is a fixture without a head in ParoQuant's layout, whose config promises one, and the same numbers in
+// float32 with the head.
 func paroQuant(t *testing.T, arch string) (folder, plain string) {
 	t.Helper()
 	coded := fixture(t, arch, separate)
@@ -53,9 +53,9 @@ func paroQuant(t *testing.T, arch string) (folder, plain string) {
 	return coded.write(t), plain
 }
 
-// TestInjectHeadIntoParoQuant puts the head of the release beside the weights of ParoQuant's folders. The models answer as the same
-// numbers in float32 do, the head included, and by integers within the error of rounding. That finds a model in which one weight leaves
-// out a round of its rotation.
+// TestInjectHeadIntoParoQuant puts the head of the release beside the weights of ParoQuant's folders. The models
+// answer as the same numbers in float32 do, the head included, and by integers within the error of rounding. That
+// finds a model in which one weight leaves out a round of its rotation.
 func TestInjectHeadIntoParoQuant(t *testing.T) {
 	for _, arch := range []string{"dense", "moe"} {
 		t.Run(arch, func(t *testing.T) {
@@ -153,8 +153,8 @@ func near(t *testing.T, got, want [][]float32, tolerance float64) {
 	worst.Check(t, "logits", tolerance)
 }
 
-// TestConvertWidensRotations converts ParoQuant's folders: the result has the numbers without rotations, in half precision as the
-// scales, or quantized.
+// TestConvertWidensRotations converts ParoQuant's folders: the result has the numbers without rotations, in half
+// precision as the scales, or quantized.
 func TestConvertWidensRotations(t *testing.T) {
 	dir, plain := paroQuant(t, "moe")
 	if _, err := InjectHead(t.Context(), golden.Open(t, dir), openHead(t, plain, dir), "", Options{}); err != nil {

@@ -32,8 +32,8 @@ type DrafterCase struct {
 	Rounds []DrafterRound `json:"rounds"`
 }
 
-// DrafterRound is a round. Drafts are compared up to the first whose Margin, the best logit or score minus the second, is at most
-// Tol.DraftMargin.
+// DrafterRound is a round. Drafts are compared up to the first whose Margin, the best logit or score minus the
+// second, is at most Tol.DraftMargin.
 type DrafterRound struct {
 	Start    int       `json:"start"` // position of the last token, Anchor
 	Anchor   int32     `json:"anchor"`

@@ -42,9 +42,9 @@ func readFormats(archive string) (map[string]map[string]string, error) {
 	return all, nil
 }
 
-// Formats are folders of a few modules each in the weight formats of other tools: files by name, by folder
-// name. expected.safetensors has per module M in float32: M.weight, the decoded matrix; M.x, rows of inputs; M.y, the products,
-// computed in float64. With ParoQuant M.weight_rotated is the decoded matrix and M.x_rotated its input.
+// Formats are folders of a few modules each in the weight formats of other tools: files by name, by folder name.
+// expected.safetensors has per module M in float32: M.weight, the decoded matrix; M.x, rows of inputs; M.y, the
+// products, computed in float64. With ParoQuant M.weight_rotated is the decoded matrix and M.x_rotated its input.
 func Formats(t testing.TB) map[string]map[string]string {
 	t.Helper()
 	formats.Do(func() {

@@ -120,9 +120,9 @@ func WidenExpert(m Named) Named {
 	return wide
 }
 
-// ParoQuant writes a matrix of a model as in ParoQuant's folders: every module has its rotation, but experts
-// share two in a layer, which are written with the first of them. Suffixes of parts are names. It returns nothing for a matrix that
-// those folders store as numbers: head, embedding, output and routers.
+// ParoQuant writes a matrix of a model as in ParoQuant's folders: every module has its rotation, but experts share
+// two in a layer, which are written with the first of them. Suffixes of parts are names. It returns nothing for a
+// matrix that those folders store as numbers: head, embedding, output and routers.
 func ParoQuant(m Named) (parts []Part, decoded []float32) {
 	prefix, first := strings.TrimSuffix(m.Name, ".weight")+".", true
 	if strings.HasPrefix(m.Name, "mtp.") {

@@ -50,8 +50,8 @@ type Tolerances struct {
 	// Acceptance rate of the head's drafts, from the reference's.
 	Acceptance float64
 
-	// Rows of the model that a drafter reads, and the margin above which its drafts must be the reference's. The drafter's own
-	// rows have the tolerance Hidden.
+	// Rows of the model that a drafter reads, and the margin above which its drafts must be the reference's. The
+	// drafter's own rows have the tolerance Hidden.
 	Taps        float64
 	DraftMargin float64
 }

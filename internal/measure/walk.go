@@ -12,9 +12,9 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// Walk measures acceptance along given texts with a drafter of any kind, in a batch: at every row that counts it drafts depth
-// tokens behind the text so far, among the first vocab ids. The model is fed the texts, since the drafter may read rows of it
-// that the texts do not have.
+// Walk measures acceptance along given texts with a drafter of any kind, in a batch: at every row that counts it
+// drafts depth tokens behind the text so far, among the first vocab ids. The model is fed the texts, since the
+// drafter may read rows of it that the texts do not have.
 func Walk(ctx context.Context, m model.Model, d spec.Drafter, pool *state.Pool, vocab int, texts []*Text, depth int) (*Agreement, error) {
 	w := &walk{d: d, depth: depth, Agreement: Agreement{texts: texts, depth: depth, accepted: make([][]int, len(texts))}}
 	if err := tap(m, d); err != nil {
