@@ -37,7 +37,7 @@ const (
 	Fenced  = "fenced"
 	Effort  = "effort"
 	Slow    = "slow"
-	alias   = "small"
+	Alias   = "small"
 )
 
 // Context is the maximum tokens of a prompt and its answer, of all models.
@@ -94,7 +94,7 @@ func Open(more ...string) (h *generate.Service, end func() error, err error) {
 		}
 		return errors.Join(err, os.RemoveAll(dir))
 	}
-	return &generate.Service{Library: library, Default: Tiny, Aliases: map[string]string{alias: Tiny}}, end, nil
+	return &generate.Service{Library: library, Default: Tiny, Aliases: map[string]string{Alias: Tiny}}, end, nil
 }
 
 // Main runs the tests of a protocol with Tiny, Thinker and a site that serves it to clients of this
