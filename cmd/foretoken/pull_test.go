@@ -271,7 +271,7 @@ func TestPulledDrafterIsUsed(t *testing.T) {
 			t.Errorf("%q: %+v", flag, o)
 		}
 	}
-	if o = runIn(t, nil, "inspect", "Org/Tiny", "--gpu-memory", "1GB"); o.code != exitOK || !strings.Contains(o.out, "in place of the head") || !strings.Contains(words(o.out), "drafter 17.2 MB") {
+	if o = runIn(t, nil, "inspect", "Org/Tiny", "--gpu-memory", "1GB"); o.code != exitOK || !strings.Contains(words(o.out), "drafter DSpark: ") || !strings.Contains(words(o.out), "weights 29.7 MB") || !strings.Contains(words(o.out), "head and drafter 21.5 MB") {
 		t.Errorf("inspect: %+v", o)
 	}
 }

@@ -54,7 +54,7 @@ type Memory struct {
 	Weights   int64 `json:"weights"` // vision tower included, and the head if it is loaded
 	KV        int64 `json:"kv"`      // keys and values of the attention layers
 	Recurrent int64 `json:"recurrent"`
-	Head      int64 `json:"head"` // keys and values of the head or drafter, and hidden rows it has yet to catch up with
+	Head      int64 `json:"head"` // keys and values of head and drafter, and hidden rows it has yet to catch up with
 	Total     int64 `json:"total"`
 	ServeKV   int64 `json:"serve_kv"` // the default of serve --kv-memory, unless half of the free memory is less
 }
@@ -74,7 +74,7 @@ type InspectOptions struct {
 	Devices []backend.Info // of this machine
 	Offload offload.Want   // requested placement on a device with its own memory
 	NoHead  bool           // memory is counted without the multi-token-prediction head
-	// Drafter is the files of the drafter that the model is used with, in place of the head; nil: none.
+	// Drafter is the files of the drafter that the model is used with, beside the head; nil: none.
 	Drafter *checkpoint.Checkpoint
 	// Template finds the source of the chat template in the files of a checkpoint, empty
 	// if there is none, and that of a second one for tools. Nil: templates are not checked.
@@ -109,6 +109,10 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 	if f.Model != nil {
 		drafter := f.drafter(&o)
 		f.Memory = newMemory(f.Model, drafter, o)
+		if drafter != nil {
+			f.Model.AddDrafter(drafter, o.NoHead)
+			o.NoHead = false
+		}
 		f.Devices = offload.PreviewOn(o.Devices, f.Model, o.Offload, offload.Options{Context: f.Memory.Context, KVMemory: f.Memory.Total - f.Memory.Weights, NoHead: o.NoHead})
 		f.weights()
 		f.head()
@@ -141,7 +145,7 @@ func (f *Facts) problem(fatal bool, remedy, format string, args ...any) {
 // isDrafter reports whether the checkpoint is a drafter, not a model.
 func (f *Facts) isDrafter() bool { return f.Model != nil && f.Model.Drafter != nil && f.Drafter == "" }
 
-// drafter adds the drafter of the options to the survey, in place of the head, if it fits.
+// drafter adds the drafter of the options to the survey, if it fits.
 func (f *Facts) drafter(o *InspectOptions) *weights.Survey {
 	if o.Drafter == nil {
 		return nil
@@ -159,8 +163,6 @@ func (f *Facts) drafter(o *InspectOptions) *weights.Survey {
 		return nil
 	}
 	f.Drafter = o.Drafter.Name()
-	f.Model.AddDrafter(d, true)
-	o.NoHead = false
 	return d
 }
 
@@ -203,12 +205,14 @@ func newMemory(n, drafter *weights.Survey, o InspectOptions) *Memory {
 	m.Recurrent = int64(m.Batch) * n.Layout.RecurrentBytes()
 	m.KV = int64(m.Batch)*n.Layout.Bytes(m.Context) - m.Recurrent
 	switch {
-	case drafter != nil:
-		need.Drafts = []state.DraftNeed{spec.Need(drafter.Layout, n.Hidden*len(drafter.Drafter.Taps))}
 	case o.NoHead:
 		m.Weights -= n.Sizes[backend.Part{Kind: backend.HeadPart}].Bytes
 	case n.Head.Present:
 		need.Drafts = []state.DraftNeed{spec.Need(n.HeadLayout, n.Hidden)}
+	}
+	if drafter != nil {
+		m.Weights += drafter.Loaded
+		need.Drafts = append(need.Drafts, spec.Need(drafter.Layout, n.Hidden*len(drafter.Drafter.Taps)))
 	}
 	m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
 	m.Total = m.Weights + m.KV + m.Recurrent + m.Head

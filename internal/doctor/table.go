@@ -125,7 +125,7 @@ func (t *table) memory(f *Facts) {
 	m, drafts := f.Memory, "head"
 	text := fmt.Sprintf("%s for %s of %d tokens: weights %s, keys and values %s", bytesText(m.Total), counted(m.Batch, "sequence", "sequences"), m.Context, bytesText(m.Weights), bytesText(m.KV))
 	if f.Drafter != "" {
-		drafts = "drafter"
+		drafts = "head and drafter"
 	}
 	if !f.isDrafter() {
 		text += fmt.Sprintf(", recurrent states %s, %s %s", bytesText(m.Recurrent), drafts, bytesText(m.Head))
@@ -140,7 +140,7 @@ func (t *table) drafter(f *Facts) {
 		return
 	}
 	if f.Drafter != "" {
-		t.row("drafter", "%s: %s, in place of the head", d.Kind, f.Drafter)
+		t.row("drafter", "%s: %s", d.Kind, f.Drafter)
 	} else {
 		t.row("drafter", "%s of %s, %s parameters", d.Kind, counted(f.Model.AttentionLayers, "layer", "layers"), countText(f.Model.Parameters))
 		fits := fmt.Sprintf("hidden size %d", d.TargetHidden)
