@@ -23,11 +23,11 @@ const (
 	states = 1 + len(sizes) // the level comes first
 
 	// Before anything is measured, a row adds assumedRow of a pass over one row. This is optimistic, so larger passes
-	// are tried. A row that adds likelyRow is one standard deviation off. The relation of two sizes, one of which
-	// is twice the other, is off that line by roughness, because devices change kernels with the number of rows.
+	// are tried. A row that adds likelyRow is one standard deviation off. The relation of two neighboring sizes
+	// is off that line by roughness, because devices change kernels with the number of rows.
 	assumedRow = 0.05
 	likelyRow  = 0.3
-	roughness  = 0.15
+	roughness  = 0.08
 
 	// Noise is the relative variance of a measured time, and noiseRate how fast its mean follows. A pass that is more
 	// than outlier standard deviations off is an accident or shows that the speed has changed.
@@ -47,11 +47,13 @@ const (
 // Drafters is the maximum number of drafters that compute drafts.
 const Drafters = 2
 
-// The costs besides those of passes: two of each drafter, and the rest.
+// The costs besides those of passes: three of each drafter, and the rest.
 const (
-	step  = iota // a step of the first drafter
+	call  = iota // a call of the first drafter
+	step         // a step of it
 	draft        // a draft token of it, beside the steps
-	rest  = 2 * Drafters
+	each         // costs of a drafter
+	rest  = each * Drafters
 )
 
 // Model is the costs of one model and drafter on one device. Its zero value knows nothing. It belongs to one goroutine
@@ -78,10 +80,10 @@ func (m *Model) begin() {
 		m.pass.x[1+i] = line(a, assumedRow)
 		for j, b := range sizes {
 			m.pass.p[1+i][1+j] = (line(a, likelyRow)-line(a, assumedRow))*(line(b, likelyRow)-line(b, assumedRow)) +
-				roughness*roughness*exactmath.Log(float64(min(a, b)))/math.Ln2
+				roughness*roughness*float64(min(i, j))
 		}
 	}
-	for i, x := range [...]float64{0.2, 0.03, 0.2, 0.03, rest: 0} {
+	for i, x := range [...]float64{0.05, 0.15, 0.03, 0.05, 0.15, 0.03, rest: 0} {
 		m.other.n, m.other.x[i], m.other.p[i][i] = i+1, x, max(x*x, 2.5e-3)
 	}
 	m.fit()
@@ -208,7 +210,8 @@ func (m *Model) ObserveDraft(drafter, steps, total int, took time.Duration) {
 
 // drafting is a call of a drafter.
 func drafting(drafter, steps, total int) sum {
-	return sum{{2*drafter + step, float64(steps)}, {2*drafter + draft, float64(total)}}
+	d := each * drafter
+	return sum{{d + call, float64(min(steps, 1))}, {d + step, float64(steps)}, {d + draft, float64(total)}}
 }
 
 // Known reports whether a pass without prompts was measured.

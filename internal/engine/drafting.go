@@ -215,7 +215,9 @@ func (d *drafting) catchUp(k int, costs bool) error {
 			return err
 		}
 		if costs {
-			d.spread(time.Since(start))
+			took := time.Since(start)
+			d.spread(took)
+			d.controller.Charge(took)
 		}
 	}
 	backend.CopyEach(d.device, p.to, p.from) // after the old contents have been fed

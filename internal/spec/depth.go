@@ -20,8 +20,9 @@ import (
 //
 //   - The choice is the candidate with the most tokens per second after twice its doubt is subtracted. So a batch
 //     drafts only where drafts are known to pay.
-//   - A trial takes another candidate for two rounds: of those that the budget of trials allows, the one with the most
-//     tokens per second after its doubt is added. Then come two rounds of the choice, and the trial is charged what it
+//   - A trial takes another candidate for two rounds: the one with the most tokens per second after its doubt is added,
+//     as soon as the budget of trials allows it. Candidates that are then still worse than the choice are taken only if
+//     the budget allows them now. Then come two rounds of the choice, and the trial is charged what it
 //     has cost as far as is known now. The budget is 0.2 rounds at once and 0.2 % of all later rounds. A trial that
 //     is expected to gain is always allowed, so it alternates with the choice until the doubt is gone.
 //
@@ -77,6 +78,7 @@ const (
 	maxHope      = 0.4   // of a doubt: a large one says less about a candidate than a trial of a smaller one
 	trialShare   = 0.002 // of all rounds, which trials may cost
 	trialAdvance = 0.2   // rounds that trials may cost at once
+	maxCharge    = 0.5   // rounds that a trial is charged at most: a larger charge would end trials for long
 	trialRounds  = 2     // a plain pass after drafts is not typical; the next one is
 )
 
@@ -278,20 +280,29 @@ func (c *Controller) turn(best candidate, plain int) int {
 	if c.left >= trialRounds && c.trial <= len(c.order) {
 		return c.trial
 	}
+	affords := func(x candidate) bool { return c.spent+x.loss(best) <= trialAdvance }
 	hope, high := best, 0.0
 	for _, x := range c.candidates {
 		if c.left == trialRounds-1 && x.drafts == c.trial {
-			c.spent += min(max(x.loss(best), 0), 0.5) // a larger charge would end trials for long
+			c.spent += min(max(x.loss(best), 0), maxCharge)
 		}
-		doubt := min(c.Doubt(plain+x.drafts, plain+best.drafts), maxHope)
-		if r := x.rate * (1 + doubt); c.left < 0 && x.drafts != best.drafts && r > high && c.spent+x.loss(best) <= trialAdvance {
+		r := x.rate * (1 + min(c.Doubt(plain+x.drafts, plain+best.drafts), maxHope))
+		if c.left < 0 && x.drafts != best.drafts && r > high && (r > best.rate || affords(x)) {
 			hope, high = x, r
 		}
 	}
-	if hope.drafts != best.drafts {
-		c.trial, c.left = hope.drafts, 2*trialRounds-1
+	if hope.drafts == best.drafts || !affords(hope) {
+		return best.drafts
 	}
+	c.trial, c.left = hope.drafts, 2*trialRounds-1
 	return hope.drafts
+}
+
+// Charge reports the time of feeding a drafter rows that had waited: a trial bears it.
+func (c *Controller) Charge(took time.Duration) {
+	if c.Known() && c.whole() {
+		c.spent += min(took.Seconds()/(c.Level()*c.Pass(c.runs)), maxCharge)
+	}
 }
 
 // source sets the most promising source of a run, as if all runs of the batch were alike. It sets the gains of its

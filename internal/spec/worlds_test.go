@@ -46,6 +46,7 @@ type simulation struct {
 	noise   float64                            // relative, of each measurement
 	bursts  float64                            // chance that a measurement is three times as long
 	first   float64                            // how much slower the first pass of a size is; 0: not
+	again   float64                            // milliseconds of a row that waits until the head drafts again, at most 24 of a run
 	after   float64                            // how much slower a plain pass right after drafts is; 0: not
 	records bool                               // the first pass of a size is recorded and the second makes a graph: their times are not reported
 	replay  float64                            // how much slower the first measured pass of a size is then; 0: not
@@ -123,7 +124,7 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 	rng := rand.New(rand.NewPCG(seed, 77))
 	c := NewController()
 	var records []*Record
-	var made []int
+	var made, waiting []int
 	var ideal, taken [2]float64
 	seen, drafted := map[int]int{}, false // passes by size
 	measured := func(ms, speed float64) time.Duration {
@@ -135,9 +136,9 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 	for round := range rounds {
 		for n := s.size(round); len(records) != n; {
 			if len(records) < n {
-				records, made = append(records, &Record{}), append(made, 0)
+				records, made, waiting = append(records, &Record{}), append(made, 0), append(waiting, 0)
 			} else {
-				records, made = records[1:], made[1:]
+				records, made, waiting = records[1:], made[1:], waiting[1:]
 			}
 		}
 		batch, depths := make([]Run, len(records)), make([]int, len(records))
@@ -152,6 +153,16 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		speed := 1.0
 		if s.speed != nil {
 			speed = s.speed(round)
+		}
+		late := 0.0
+		for i, d := range depths {
+			if waiting[i] = min(waiting[i]+1, 24); d > 0 {
+				late += s.again * float64(waiting[i]-1)
+				waiting[i] = 0
+			}
+		}
+		if late > 0 {
+			c.Charge(measured(late, speed))
 		}
 		ms := s.drafted(depths)
 		c.ObserveDraft(Computed, depths, measured(ms, speed))
@@ -194,7 +205,7 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 			part = 1
 		}
 		ideal[part] += float64(tokens) / s.best(round, len(batch))
-		taken[part] += ms + pass
+		taken[part] += ms + pass + late
 	}
 	return ideal[0] / taken[0], ideal[1] / taken[1]
 }
@@ -222,7 +233,9 @@ func simulations() []simulation {
 	chain := func(d, runs int) float64 { return float64(d) * (0.13 + 0.01*float64(runs)) }
 	h200small := stairs(1, 0.083, 2, 0.089, 4, 0.0985, 8, 0.118, 12, 0.13, 16, 0.147, 32, 0.173, 64, 0.26)
 	call := func(d, runs int) float64 { return 0.1*min(float64(d), 1) + float64(d)*(0.08+0.005*float64(runs)) }
+	h200call := func(d, runs int) float64 { return 0.15*min(float64(d), 1) + float64(d)*(0.14+0.01*float64(runs)) }
 	grows := func(round int) int { return []int{1, 2, 4, 8}[min(round/50, 3)] }
+	fours := func(round int) int { return []int{1, 2, 4}[min(round/100, 2)] }
 	wave := func(round int) int { return 1 + int(3.5*(1+math.Sin(float64(round)/40))) }
 	pairs := func(round int) int { return []int{1, 4, 1, 8, 2}[round/50%5] }
 	return []simulation{
@@ -277,14 +290,15 @@ func simulations() []simulation {
 		{name: "4: h200", verify: h200, head: chain, accepts: good, size: always(4), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "8: h200", verify: h200, head: chain, accepts: good, size: always(8), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "1, 2, 4, 8: h200", verify: h200, head: chain, accepts: good, size: grows, noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
+		{name: "1, 2, 4: h200, calls that cost", verify: h200, head: h200call, accepts: good, size: fours, noise: 0.01, records: true, replay: 1.3, chained: true, prob: calibrated, length: 192},
 		{name: "8: h200, fair head", verify: h200, head: chain, accepts: fair, size: always(8), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "1: h200, slow replay", verify: h200, head: chain, accepts: good, size: always(1), noise: 0.01, records: true, replay: 3, chained: true, prob: calibrated, length: 192},
 		{name: "4: h200, slow replay", verify: h200, head: chain, accepts: good, size: always(4), noise: 0.01, records: true, replay: 3, chained: true, prob: calibrated, length: 192},
 		{name: "8: h200, slow replay", verify: h200, head: chain, accepts: good, size: always(8), noise: 0.01, records: true, replay: 1.5, chained: true, prob: calibrated, length: 192},
 		{name: "4: h200, 2b", verify: h200small, head: call, accepts: good, size: always(4), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
-		{name: "8: embedded", verify: embedded, head: small, accepts: fair, size: always(8), noise: 0.08, after: 1.07, first: 1.5, prob: calibrated, length: 100},
-		{name: "16: embedded", verify: embedded, head: small, accepts: fair, size: always(16), noise: 0.08, after: 1.12, first: 1.5, prob: calibrated, length: 100},
-		{name: "8: embedded, good head", verify: embedded, head: small, accepts: good, size: always(8), noise: 0.08, after: 1.1, first: 1.5, prob: calibrated, length: 100},
+		{name: "8: embedded", verify: embedded, head: small, accepts: fair, size: always(8), noise: 0.08, after: 1.07, first: 1.5, again: 0.025, prob: calibrated, length: 100},
+		{name: "16: embedded", verify: embedded, head: small, accepts: fair, size: always(16), noise: 0.08, after: 1.12, first: 1.5, again: 0.025, prob: calibrated, length: 100},
+		{name: "8: embedded, good head", verify: embedded, head: small, accepts: good, size: always(8), noise: 0.08, after: 1.1, first: 1.5, again: 0.025, prob: calibrated, length: 100},
 		{name: "4: after drafts", verify: cpu, head: slow, accepts: fair, size: always(4), noise: 0.08, after: 1.2, length: 100},
 		{name: "1: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
 	}
