@@ -3,6 +3,7 @@ package drafter
 import (
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
@@ -63,10 +64,10 @@ func (e *Eagle) weights() iter.Seq[*weights.Weight] {
 func outerWeights(list []weights.Weight, n *transformer) []weights.Weight {
 	c, p := n.cfg, weights.DrafterPrefix
 	if c.ownEmbed {
-		list = append(list, weights.NewMatrix(&n.Embed, p+"embed_tokens", c.target.Vocab, c.width))
+		list = append(list, n.lend(weights.NewMatrix(&n.Embed, p+"embed_tokens", c.target.Vocab, c.width), &n.lentEmbed))
 	}
 	if c.ownOutput {
-		list = append(list, weights.NewMatrix(&n.Unembed, p+"lm_head", c.draftVocab, c.width))
+		list = append(list, n.lend(weights.NewMatrix(&n.Unembed, p+"lm_head", c.draftVocab, c.width), &n.lentOutput))
 	}
 	if c.mapped {
 		list = append(list, weights.NewIDs(&n.ids, p+"d2t", c.draftVocab))
@@ -77,7 +78,8 @@ func outerWeights(list []weights.Weight, n *transformer) []weights.Weight {
 // Layout is the state of a sequence: one layer of keys and values.
 func (e *Eagle) Layout() state.Layout { return e.layout }
 
-// Forward implements model.Head. Of positions the first of the three counts.
+// Forward implements model.Head. Rows in place of tokens have the model's width: a drafter of another width takes the embedding of some
+// token there. Of positions the first of the three counts.
 func (e *Eagle) Forward(batch []model.Span, only []int32) (model.Output, error) {
 	return e.forward(batch, only, backend.Tensor{})
 }
@@ -99,6 +101,9 @@ func (e *Eagle) forward(batch []model.Span, only []int32, drawn backend.Tensor) 
 				i, len(s.Tokens), s.Hidden.Rows, s.Hidden.Cols, e.tapped(), e.Width)
 		}
 	}
+	if e.Width != e.cfg.target.Width {
+		batch = e.tokensOnly(batch)
+	}
 	if err := e.Begin(batch, only); err != nil {
 		return model.Output{}, err
 	}
@@ -113,6 +118,22 @@ func (e *Eagle) forward(batch []model.Span, only []int32, drawn backend.Tensor) 
 		out.Hidden = e.X
 	}
 	return out, nil
+}
+
+// tokensOnly are spans without rows in place of tokens.
+func (e *Eagle) tokensOnly(batch []model.Span) []model.Span {
+	if !model.HasInputs(batch) {
+		return batch
+	}
+	batch = slices.Clone(batch)
+	for i := range batch {
+		s := &batch[i]
+		s.Inputs, s.Tokens = nil, slices.Clone(s.Tokens)
+		for j, id := range s.Tokens {
+			s.Tokens[j] = max(id, 0)
+		}
+	}
+	return batch
 }
 
 // fuse brings the rows of a call to e.fused. They lie elsewhere in every call, so that is no part of the pass.

@@ -24,6 +24,12 @@ func (d *Drafter) Last() backend.Tensor {
 	return d.block.Hidden
 }
 
+// Shares reports whether embedding and output matrix are the model's.
+func (d *Drafter) Shares() (embed, output bool) {
+	n, _ := d.network()
+	return n.Embed == n.lentEmbed, n.Unembed == n.lentOutput
+}
+
 // GGUFName is the name of a tensor in GGUF files, "" if they do not have it.
 func GGUFName(name, arch string) string {
 	name = short(name)

@@ -96,9 +96,11 @@ func (v *conv) weights(list []weights.Weight, c *config, p string) []weights.Wei
 // transformer is what the networks of this package have in common.
 type transformer struct {
 	network.Network
-	cfg     *config
-	ids     []int64        // d2t
-	columns backend.Tensor // the tokens of columns of logits, as numbers, on a device that draws; without rows: columns are tokens
+	cfg *config
+	ids []int64 // d2t
+	// The model's matrices, in place of equal ones of the file; nil without a model.
+	lentEmbed, lentOutput backend.Weight
+	columns               backend.Tensor // the tokens of columns of logits, as numbers, on a device that draws; without rows: columns are tokens
 
 	// What layers compute in.
 	q, k, v, mixed backend.Tensor

@@ -93,19 +93,15 @@ func newDrafter(cfg *config, l *weights.Loader, o model.Options) *Drafter {
 
 // load loads the weights, and borrows from the model what the file does not have.
 func (d *Drafter) load(target model.Lender) error {
-	n, table := d.network()
+	n, _ := d.network()
+	n.lentEmbed, n.lentOutput = target.Matrices()
+	n.Embed, n.Unembed = n.lentEmbed, n.lentOutput
+	_, table := d.network()
 	if err := d.loaded.Load(table); err != nil {
 		return err
 	}
 	if err := d.loaded.Err(); err != nil {
 		return fmt.Errorf("drafter: %w", err)
-	}
-	embed, output := target.Matrices()
-	if !n.cfg.ownEmbed {
-		n.Embed = embed
-	}
-	if !n.cfg.ownOutput {
-		n.Unembed = output
 	}
 	d.Bytes = d.loaded.Bytes()
 	var err error

@@ -81,10 +81,14 @@ func (l *Loader) Load(table iter.Seq[*Weight]) error {
 		}
 		same := !found
 		var err error
-		if w.copied != "" && found {
-			if same, err = l.from.copies(w); err != nil {
-				return err
-			}
+		switch {
+		case w.copied != "" && found:
+			same, err = l.from.copies(w)
+		case w.alike != nil:
+			same, err = l.alike(w)
+		}
+		if err != nil {
+			return err
 		}
 		if same {
 			*w.matrix = *w.shared
@@ -110,6 +114,15 @@ func (l *Loader) Load(table iter.Seq[*Weight]) error {
 		}
 	}
 	return nil
+}
+
+// alike reports whether a weight is the matrix that it may be in place of.
+func (l *Loader) alike(w *Weight) (bool, error) {
+	stack, err := l.from.matrices(w)
+	if err != nil {
+		return false, err
+	}
+	return w.alike(&stack[0])
 }
 
 // matrices quantizes the matrices of a weight if requested, or if integer products have no

@@ -71,6 +71,7 @@ type Weight struct {
 	norms   *Norms
 	copied  string          // name of the weight that it may be a copy of; "": it is needed
 	shared  *backend.Weight // the destination of that
+	alike   func(m *dtype.Matrix) (bool, error)
 }
 
 // NewMatrix is the row of a matrix. It is stored under its name, or as one of other.
@@ -88,6 +89,13 @@ func NewRouter(to *backend.Weight, module string, rows, cols int) Weight {
 // Kept is w, which keeps its type.
 func (w Weight) Kept() Weight {
 	w.Keeps = true
+	return w
+}
+
+// Lent is w, in place of which the matrix of another model is used if alike reports that the stored one is that: only another one is
+// loaded.
+func (w Weight) Lent(from *backend.Weight, alike func(m *dtype.Matrix) (bool, error)) Weight {
+	w.shared, w.alike = from, alike
 	return w
 }
 
