@@ -73,12 +73,17 @@ const (
 
 // NewNeed is the need of a surveyed model. size is the device memory of a matrix; nil: as on the host.
 func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Need {
+	sizes := quantized(s.Sizes, o.Quantize, false)
+	if o.NoHead {
+		delete(sizes, backend.Part{Kind: backend.HeadPart})
+	}
 	if o.Drafter != nil {
 		if d, err := model.Fit(o.Drafter, model.TargetOf(s)); err == nil { // loading it reports an error
 			with := *s
-			with.Sizes = maps.Clone(s.Sizes)
+			with.Sizes = sizes
+			d.Sizes = quantized(d.Sizes, o.Quantize, true)
 			with.AddDrafter(d, o.NoHead)
-			s, o.NoHead = &with, false
+			s, sizes = &with, with.Sizes
 		}
 	}
 	n := &Need{
@@ -86,24 +91,11 @@ func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Ne
 		Logits: 4 * logitRows * int64(s.Vocab),
 	}
 	widest := 0
-	for p, part := range s.Sizes {
-		if p.Kind == backend.TowerPart && o.NoVision || p.Kind == backend.HeadPart && o.NoHead {
+	for p, part := range sizes {
+		if p.Kind == backend.TowerPart && o.NoVision {
 			continue
 		}
 		x := Share{Weights: part.Bytes, Pass: part.Pass}
-		if o.Quantize > 0 {
-			bits := int64(o.Quantize)
-			if p.Kind == backend.HeadPart || p.Kind == backend.TowerPart {
-				bits = 8
-			}
-			// Every group of 64 has a scale and an offset of two bytes, which are widened.
-			if w := part.Parameters * (bits + 1) / 8; w < x.Weights {
-				x.Pass = int64(float64(x.Pass) * float64(w) / float64(x.Weights))
-				x.Weights = w
-				const cols = 64 * 64
-				part.Matrices = []weights.Matrices{{Form: dtype.Matrix{Rows: int(part.Parameters / cols), Cols: cols, Format: dtype.Affine, Bits: int(bits), Group: 64, ScaleType: dtype.BF16}, Bytes: w}}
-			}
-		}
 		x.Wide = wide(part.Matrices, x.Weights, size)
 		if p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart {
 			widest = max(widest, part.Outputs)
@@ -113,6 +105,28 @@ func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Ne
 	n.Work = 4 * workRows * int64(2*widest+6*s.Hidden)
 	n.state(s, o)
 	return n
+}
+
+// quantized are the sizes of parts that are quantized on load, if bits is not 0. Heads and towers have 8 bits, but drafters have as many
+// as their models.
+func quantized(sizes map[backend.Part]weights.Size, bits int, drafter bool) map[backend.Part]weights.Size {
+	sizes = maps.Clone(sizes)
+	for p, part := range sizes {
+		n := int64(bits)
+		if (p.Kind == backend.HeadPart || p.Kind == backend.TowerPart) && !drafter {
+			n = 8
+		}
+		// Every group of 64 has a scale and an offset of two bytes, which are widened.
+		w := part.Parameters * (n + 1) / 8
+		if bits == 0 || w >= part.Bytes {
+			continue
+		}
+		const cols = 64 * 64
+		part.Pass, part.Bytes = int64(float64(part.Pass)*float64(w)/float64(part.Bytes)), w
+		part.Matrices = []weights.Matrices{{Form: dtype.Matrix{Rows: int(part.Parameters / cols), Cols: cols, Format: dtype.Affine, Bits: int(n), Group: 64, ScaleType: dtype.BF16}, Bytes: w}}
+		sizes[p] = part
+	}
+	return sizes
 }
 
 // wide is the size of weights on a device, most of them matrices, relative to bytes.

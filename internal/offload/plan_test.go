@@ -181,6 +181,11 @@ func TestNeedOfDrafters(t *testing.T) {
 				t.Fatal(err)
 			}
 			with := NewNeed(s, o, nil)
+			few := NewNeed(s, Options{Context: 1000, NoHead: noHead, Drafter: o.Drafter, Quantize: 4}, nil)
+			own := few.Weights() - NewNeed(s, Options{Context: 1000, NoHead: noHead, Quantize: 4}, nil).Weights()
+			if own != d.Sizes[backend.Part{Kind: backend.HeadPart}].Parameters*5/8 {
+				t.Errorf("%s: %d bytes for %d parameters of 4 bits", f.Name, own, d.Parameters)
+			}
 			if all := with.total(); all.Weights != without.Weights+d.Loaded || all.State != without.State+d.Layout.Bytes(1000) || d.Layout.Bytes(1000) == 0 {
 				t.Errorf("%s: %+v, without it %+v, of its own %d", f.Name, all, without, d.Loaded)
 			}

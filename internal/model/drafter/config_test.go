@@ -2,10 +2,12 @@ package drafter
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/model"
 )
 
@@ -30,9 +32,11 @@ func tensorNames(list []string) names {
 	return n
 }
 
-// TestConfigsThatDoNotFit has a config for everything that is refused. The messages name what was found and what is wanted.
+// TestConfigsThatDoNotFit has a config for everything that is refused. The messages name what was found and what is wanted, and
+// those of the documentation are among them.
 func TestConfigsThatDoNotFit(t *testing.T) {
 	const flash, spark, eagle = `"block_size": 8, "mask_token_id": 510, "target_layer_ids": [0, 1, 2], `, `"markov_rank": 16, `, `"num_hidden_layers": 1, "draft_vocab_size": 192, "target_layer_ids": [0, 1, 3], `
+	var said []string
 	for _, c := range []struct {
 		tensors []string
 		config  string
@@ -90,7 +94,20 @@ func TestConfigsThatDoNotFit(t *testing.T) {
 		_, err := readConfig([]byte("{"+keys+", "+c.config+trailing(c.config)+"}"), tensorNames(c.tensors), small)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.config, err, c.want)
+			continue
 		}
+		said = append(said, err.Error())
+	}
+	_, section, _ := strings.Cut(string(filetest.Read(t, "../../../docs/speculation.md")), "### Drafters that do not fit")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := regexp.MustCompile("\\| `(.*)` \\|").FindAllStringSubmatch(section, -1)
+	for _, row := range rows {
+		if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, row[1]) }) {
+			t.Errorf("docs/speculation.md has the message %q, which is never said", row[1])
+		}
+	}
+	if len(rows) < 15 {
+		t.Errorf("docs/speculation.md has %d messages", len(rows))
 	}
 }
 

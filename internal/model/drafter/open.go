@@ -57,7 +57,12 @@ func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o mo
 	}
 	l := &weights.Loader{Backend: b, Compute: o.Compute, Progress: o.Progress, Context: o.Context}
 	if o.Quantize > 0 {
-		l.Bits = func(string) int { return 8 }
+		l.Bits = func(module string) int { // fc is small, and all drafts depend on it
+			if module == weights.DrafterPrefix+"fc" {
+				return 8
+			}
+			return o.Quantize
+		}
 	}
 	l.From(f)
 	d := newDrafter(cfg, l, o)

@@ -109,7 +109,7 @@ func (s *Survey) add(w *Weight, bytes int64) {
 // AddDrafter adds a drafter to the survey of a model, in place of the head or beside it.
 func (s *Survey) AddDrafter(d *Survey, noHead bool) {
 	p := backend.Part{Kind: backend.HeadPart}
-	if noHead {
+	if _, present := s.Sizes[p]; noHead || !present {
 		s.Loaded -= s.Sizes[p].Bytes
 		delete(s.Sizes, p)
 		s.HeadLayout = state.Layout{}
