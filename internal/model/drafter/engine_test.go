@@ -1,6 +1,8 @@
 package drafter_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -8,8 +10,12 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/picture"
+	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
@@ -52,7 +58,66 @@ func ask(t *testing.T, e *engine.Engine, q engine.Request) (a answer) {
 	return a
 }
 
-// requests have prefixes in common, and are greedy or sampled.
+// tower makes rows of images: an image is its number of rows.
+type tower struct{ r *rig }
+
+func (w tower) Info() model.TowerInfo { return model.TowerInfo{Output: w.r.Info().Width} }
+
+func (w tower) Begin(images []*picture.Patches) (model.TowerPass, error) {
+	return &towerPass{rig: w.r, images: images}, nil
+}
+
+// towerPass has all rows at the end of its only step.
+type towerPass struct {
+	*rig
+	images []*picture.Patches
+	rows   []backend.Tensor // without memory: taken
+}
+
+func (p *towerPass) Step() (bool, error) {
+	for _, image := range p.images {
+		rows, err := p.B.Alloc(dtype.F32, image.Grid.Width/2, p.Info().Width)
+		if err != nil {
+			return false, err
+		}
+		ids := make([]int32, rows.Rows)
+		for i := range ids {
+			ids[i] = int32(i) + int32(image.Hash[0])
+		}
+		embed, _ := p.Model.(model.Lender).Matrices()
+		p.B.Embed(rows, embed, ids)
+		p.rows = append(p.rows, rows)
+	}
+	return true, nil
+}
+
+func (p *towerPass) Take(i int) backend.Tensor {
+	rows := p.rows[i]
+	p.rows[i] = backend.Tensor{}
+	return rows
+}
+
+func (p *towerPass) Close() {
+	for _, rows := range p.rows {
+		if rows.Mem != nil {
+			p.B.Free(rows)
+		}
+	}
+}
+
+// illustrate puts an image of two lines, whose positions are no text's, into a prompt.
+func illustrate(q *engine.Request, at, rows int) {
+	image := &picture.Patches{Grid: picture.Grid{Time: 1, Height: 2, Width: 2 * rows}, Hash: sha256.Sum256(fmt.Append(nil, rows))}
+	in := engine.Input{Input: prefix.Input{At: at, N: rows, Hash: image.Hash}, Picture: image}
+	q.Prompt = slices.Clone(q.Prompt)
+	for i := range rows {
+		in.Positions = append(in.Positions, [3]int32{0, int32(2 * i / rows), int32(i % (rows / 2))})
+		q.Prompt[at+i] = model.NoToken
+	}
+	q.Inputs = []engine.Input{in}
+}
+
+// requests have prefixes in common, are greedy or sampled, with filters and without. The last ones have an image.
 func requests(vocab int) (list []engine.Request) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	text := func(n int) (ids []int32) {
@@ -61,11 +126,17 @@ func requests(vocab int) (list []engine.Request) {
 		}
 		return ids
 	}
-	prefix := text(70)
-	for i := range 6 {
+	shared := text(70)
+	for i := range 9 {
 		q := engine.Request{
-			Prompt: slices.Concat(prefix[:[]int{0, 40, 70}[i%3]], text(1+rng.IntN(20))), MaxTokens: 24, IgnoreEnd: true, Hash: true,
-			Sampling: sample.Options{Temperature: float64(i%2) * 0.8, Seed: uint64(i), TopP: 0.95}, Priority: i % 2,
+			Prompt: slices.Concat(shared[:[]int{0, 40, 70}[i%3]], text(1+rng.IntN(20))), MaxTokens: 16, IgnoreEnd: true, Hash: true,
+			Sampling: sample.Options{Temperature: []float64{0, 0.8, 1}[(i+i/3)%3], Seed: uint64(i)}, Priority: i % 2,
+		}
+		if i%2 == 0 {
+			q.Sampling.TopP, q.Sampling.TopK = 0.95, 20
+		}
+		if i > 6 {
+			illustrate(&q, 20, 12)
 		}
 		q.Boundaries = []int{min(40, len(q.Prompt)-1), len(q.Prompt) - 1}
 		list = append(list, q)
@@ -89,16 +160,44 @@ func (d inTurns) Plan(batch []spec.Run) {
 	}
 }
 
-// TestEngineChangesNothing has requests meet in an engine that drafts with a drafter, alone or beside the head and copies, with a
-// prefix cache or without it, with memory for all or for a few. Every request gives the tokens and the bits of logits that it gives alone
-// without drafts.
+// wrong is a drafter whose drafts are all wrong: the token after the one that it would draft.
+type wrong struct {
+	spec.Drafter
+	vocab int32
+}
+
+// Taps implements spec.Tapper.
+func (w wrong) Taps() []int { return spec.TapsOf(w.Drafter) }
+
+// Draft implements spec.Drafter.
+func (w wrong) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	drafts, err := w.Drafter.Draft(batch)
+	for i := range drafts {
+		for j := range drafts[i].Tokens {
+			drafts[i].Tokens[j] = (drafts[i].Tokens[j] + 1) % w.vocab
+		}
+	}
+	return drafts, err
+}
+
+// laws is how an engine is run.
+type laws struct {
+	drafter spec.Drafter
+	cache   bool
+	budget  int64
+	tokens  int // of a round
+}
+
+// TestEngineChangesNothing has requests of all depths meet in an engine that drafts with a drafter, alone or beside the head and copies, with a
+// prefix cache or without it, with memory for all or for a few, and with a drafter that is always wrong. Every request, with an image
+// or without one, gives the tokens and the bits of logits that it gives alone without drafts.
 func TestEngineChangesNothing(t *testing.T) {
 	accepted := 0
 	for _, f := range golden.Drafters(t, "") {
 		t.Run(f.Name, func(t *testing.T) {
 			r := open(t, "dense", f.Dir, backend.Options{})
 			list := requests(r.Info().Vocab)
-			alone := r.engine(t, 1<<26, engine.Options{})
+			alone := r.engine(t, 1<<26, engine.Options{Tower: tower{r}})
 			want := make([]answer, len(list))
 			for i, q := range list {
 				want[i] = ask(t, alone, q)
@@ -112,47 +211,82 @@ func TestEngineChangesNothing(t *testing.T) {
 			head := mtp.New(r.Head(), mtp.Options{Vocab: r.Info().Vocab})
 			both := spec.Auto(inTurns{head, spec.Computed}, inTurns{r.drafts(-1), spec.Beside}, lookup)
 			more := spec.Needs(r.Layout(), both, r.Info().Width)
-			for _, c := range []struct {
-				drafter spec.Drafter
-				cache   bool
-				budget  int64
-				tokens  int
-			}{
+			for _, c := range []laws{
 				{r.drafts(-1), true, 1 << 26, 30},
 				{r.drafts(64), false, 3 * need.Bytes(150), 7},
+				{wrong{r.drafts(-1), int32(r.Info().Vocab)}, true, 1 << 26, 50},
 				{spec.Auto(r.drafts(-1), head, lookup), true, 1 << 26, 100},
 				{both, true, 1 << 26, 30},
 				{both, false, 3 * more.Bytes(150), 9},
 			} {
-				e := r.engine(t, c.budget, engine.Options{Drafter: c.drafter, Cache: c.cache, RoundTokens: c.tokens})
-				var all sync.WaitGroup
-				var mu sync.Mutex
-				drafted := 0
-				for i, q := range list {
-					q.Depth = spec.Depth(i) // the first is chosen
-					all.Go(func() {
-						got := ask(t, e, q)
-						if !slices.Equal(got.ids, want[i].ids) || got.LogitsHash != want[i].LogitsHash {
-							t.Errorf("request %d: %v, %x; alone %v, %x", i, got.ids, got.LogitsHash, want[i].ids, want[i].LogitsHash)
-						}
-						mu.Lock()
-						defer mu.Unlock()
-						drafted += got.Speculation.Drafted
-						accepted += got.Speculation.Accepted
-					})
-				}
-				all.Wait()
-				known := list[5] // to the cache
-				known.Depth = 4
-				again := ask(t, e, known)
-				if again.LogitsHash != want[5].LogitsHash || c.cache && again.Cached == 0 || drafted == 0 || again.Speculation.Drafted == 0 {
-					t.Errorf("%d drafts; asked again: %+v", drafted, again)
-				}
-				e.Close()
+				accepted += c.compare(t, r, list, want)
 			}
 		})
 	}
 	if accepted == 0 {
 		t.Error("no draft was accepted")
+	}
+}
+
+// compare compares answers with those of plain decoding and returns how many drafts were accepted.
+func (c *laws) compare(t *testing.T, r *rig, list []engine.Request, want []answer) (accepted int) {
+	t.Helper()
+	e := r.engine(t, c.budget, engine.Options{Drafter: c.drafter, Cache: c.cache, RoundTokens: c.tokens, Tower: tower{r}})
+	defer e.Close()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	drafted := 0
+	for i, q := range list {
+		q.Depth = spec.Depth(i % (1 + spec.MaxDepth)) // the first is chosen
+		all.Go(func() {
+			got := ask(t, e, q)
+			if !slices.Equal(got.ids, want[i].ids) || got.LogitsHash != want[i].LogitsHash {
+				t.Errorf("request %d: %v, %x; alone %v, %x", i, got.ids, got.LogitsHash, want[i].ids, want[i].LogitsHash)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			drafted += got.Speculation.Drafted
+			accepted += got.Speculation.Accepted
+		})
+	}
+	all.Wait()
+	for _, i := range []int{5, 8} { // known to the cache, without an image and with one
+		q := list[i]
+		q.Depth = 4
+		again := ask(t, e, q)
+		if again.LogitsHash != want[i].LogitsHash || c.cache && again.Cached == 0 || drafted == 0 || again.Speculation.Drafted == 0 {
+			t.Errorf("%d drafts; request %d asked again: %+v", drafted, i, again)
+		}
+	}
+	return accepted
+}
+
+// TestPrefixHitsKeepDrafts asks for the same answers with the trained drafter without a prefix cache, then with prompts that the
+// cache does not know, knows in part, and knows. The drafter's context is a function of the text, so all have the same drafts.
+func TestPrefixHitsKeepDrafts(t *testing.T) {
+	f := golden.TinyDrafter(t)
+	r := open(t, f.Target, f.Dir, backend.Options{})
+	plain, cached := r.engine(t, 1<<28, engine.Options{Drafter: r.drafts(-1)}), r.engine(t, 1<<28, engine.Options{Drafter: r.drafts(-1), Cache: true})
+	var prompt []int32
+	drafted, accepted, hits := 0, 0, 0
+	for i, c := range f.Cases[:3] {
+		prompt = append(prompt, c.Tokens...)
+		q := engine.Request{Prompt: slices.Clone(prompt), MaxTokens: 24, IgnoreEnd: true, Depth: 5, Sampling: sample.Options{Temperature: 0.4 * float64(i), Seed: 7}}
+		q.Boundaries = []int{len(prompt) - 1}
+		want := ask(t, plain, q)
+		drafted, accepted = drafted+want.Speculation.Drafted, accepted+want.Speculation.Accepted
+		for range 2 {
+			got := ask(t, cached, q)
+			if got.Speculation.Drafted != want.Speculation.Drafted || got.Speculation.AcceptedAt != want.Speculation.AcceptedAt {
+				t.Errorf("%d of %d tokens from the cache: %d of %d drafts accepted, without it %d of %d",
+					got.Cached, len(prompt), got.Speculation.Accepted, got.Speculation.Drafted, want.Speculation.Accepted, want.Speculation.Drafted)
+			}
+			if got.Cached > 0 {
+				hits++
+			}
+		}
+	}
+	if 4*accepted < drafted || hits != 5 {
+		t.Errorf("%d of %d drafts accepted, %d hits, want 5", accepted, drafted, hits)
 	}
 }
