@@ -178,7 +178,7 @@ func TestHeadBeginsAgainAnywhere(t *testing.T) {
 		}
 		p := piece{Request: r}
 		if i > 0 {
-			p.Request = b.disguised(r, 20, 24, 6) // its positions are no text's
+			p.Request = b.asImage(r, 20, 24, 6) // its positions are no text's
 		}
 		p.ids, p.hashes = said(t, plain, p.Request)
 		// The next turn goes on behind the answer.

@@ -21,8 +21,8 @@ type Input struct {
 	prefix.Input
 	// Picture is the input of Options.Tower for the rows: N of them, from the First-th on. An image
 	// that the tower fails at ends only its request.
-	Picture *picture.Patches
-	First   int
+	Image *picture.Patches
+	First int
 }
 
 // inputs are the parts of a sequence's prompt that are no text.
@@ -70,7 +70,7 @@ func newInputs(prompt []int32, list []Input, info model.Info) (x inputs, err err
 			return x, fmt.Errorf("engine: input %d has %d rows at %d, want at least one row within [%d, %d) of the prompt", i, p.N, p.At, at, len(prompt))
 		case p.Positions != nil && len(p.Positions) != p.N:
 			return x, fmt.Errorf("engine: input %d has %d rows and %d positions", i, p.N, len(p.Positions))
-		case p.Picture == nil || p.First < 0:
+		case p.Image == nil || p.First < 0:
 			return x, fmt.Errorf("engine: input %d has no source for its rows", i)
 		}
 		for _, at := range p.Positions {
@@ -111,7 +111,7 @@ func (x *inputs) need(q *visionQueue, salt prefix.Salt, priority, from, to, soon
 			continue
 		}
 		if p.job == nil {
-			p.job = q.add(salt, priority, p.Picture)
+			p.job = q.add(salt, priority, p.Image)
 		}
 		switch v := p.job; {
 		case p.At >= to:

@@ -44,14 +44,14 @@ func gallery(t *testing.T, m *headed, b *embedding, n int) (list []piece) {
 		if i%4 == 3 {
 			cols = 5
 		}
-		dressed = b.disguised(dressed, 20, 25, cols)
+		dressed = b.asImage(dressed, 20, 25, cols)
 		if n > 120 {
-			dressed = b.disguised(dressed, 45, 1, 0)
-			dressed = b.disguised(dressed, 60, 50, cols)
+			dressed = b.asImage(dressed, 45, 1, 0)
+			dressed = b.asImage(dressed, 60, 50, cols)
 		}
 		switch i % 4 {
 		case 0:
-			dressed = b.disguised(dressed, n-3, 3, 0) // to the end
+			dressed = b.asImage(dressed, n-3, 3, 0) // to the end
 		case 1:
 			dressed.Inputs[0].Positions = nil // said to be text
 			for i := range int32(25) {
@@ -61,7 +61,7 @@ func gallery(t *testing.T, m *headed, b *embedding, n int) (list []piece) {
 			dressed = Request{
 				Prompt: slices.Clone(r.Prompt), MaxTokens: r.MaxTokens, Hash: true, IgnoreEnd: true, Sampling: r.Sampling,
 			}
-			dressed = b.disguised(dressed, 0, 19, 0)
+			dressed = b.asImage(dressed, 0, 19, 0)
 		}
 		if cols > 0 {
 			r = dressed
@@ -180,10 +180,10 @@ func TestInputsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestPicturesAreSeenWhenNeeded counts how often rows are made: not for what the prefix cache has,
+// TestImageRowsAreComputedWhenNeeded counts how often rows are made: not for what the prefix cache has,
 // once for what it lacks, once again after they were evicted, and for the one row that the drafter's
 // next pair begins with.
-func TestPicturesAreSeenWhenNeeded(t *testing.T) {
+func TestImageRowsAreComputedWhenNeeded(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
 	for i, drafter := range []spec.Drafter{m.Drafter(), nil} {
@@ -206,8 +206,8 @@ func TestPicturesAreSeenWhenNeeded(t *testing.T) {
 			}
 		}
 		ask("ids", Request{Prompt: text}, 0, 0)
-		picture := b.disguised(Request{Prompt: text}, 30, 40, 8)
-		picture.Inputs[0].Picture = b.paint(text[30:70], byte(i)) // another one for each engine
+		picture := b.asImage(Request{Prompt: text}, 30, 40, 8)
+		picture.Inputs[0].Image = b.image(text[30:70], byte(i)) // another one for each engine
 		picture.Boundaries = []int{30, 50, 70, 100}
 		ask("an image", picture, 1, 0)
 		ask("the same", picture, 0, 100)
@@ -221,7 +221,7 @@ func TestPicturesAreSeenWhenNeeded(t *testing.T) {
 		other := picture
 		other.Inputs = slices.Clone(picture.Inputs)
 		other.Inputs[0].Hash[0]++
-		other.Inputs[0].Picture = b.paint(text[30:70], 9)
+		other.Inputs[0].Image = b.image(text[30:70], 9)
 		ask("another image of that size", other, 1, 30)
 		ask("the other again", other, 0, 100)
 		short := picture
@@ -278,8 +278,8 @@ func TestDraftsOfInputs(t *testing.T) {
 	whole := start(512, false)
 	ids := traced(t, whole, text)
 	disguise := func(cols int32) Request {
-		r := b.disguised(text, 10, 30, cols)
-		return b.disguised(r, 70, 20, cols) // to the end
+		r := b.asImage(text, 10, 30, cols)
+		return b.asImage(r, 70, 20, cols) // to the end
 	}
 	flat, picture := disguise(0), disguise(6)
 	want := traced(t, whole, picture)
@@ -313,10 +313,10 @@ func TestDraftsOfInputs(t *testing.T) {
 	}
 }
 
-// TestHeadIsFedPictures compares the first drafts after prompts with an image with those of a head
+// TestHeadIsFedImages compares the first drafts after prompts with an image with those of a head
 // that is fed all pairs at once: the position of a pair is that of its hidden row's token, and its
 // token may be a row.
-func TestHeadIsFedPictures(t *testing.T) {
+func TestHeadIsFedImages(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
 	e, err := New(m, pool, Options{Drafter: m.Drafter(), RoundTokens: 9, Log: quiet, Tower: b})
@@ -327,7 +327,7 @@ func TestHeadIsFedPictures(t *testing.T) {
 	const at, rows, cols = 6, 4, 7
 	wrong := 0
 	for seed := range 4 {
-		r := b.disguised(Request{Prompt: prompt(50, seed)}, at, rows*cols, cols)
+		r := b.asImage(Request{Prompt: prompt(50, seed)}, at, rows*cols, cols)
 		r.MaxTokens, r.IgnoreEnd, r.Depth, r.Trace = 8, true, 3, true
 		s, err := e.Generate(t.Context(), r)
 		if err != nil {
@@ -366,7 +366,7 @@ func TestHeadIsFedPictures(t *testing.T) {
 func headDrafts(t *testing.T, m *headed, b *embedding, pool *state.Pool, r Request, first int32, positioned bool) []int32 {
 	t.Helper()
 	in := r.Inputs[0]
-	pass, err := b.Begin([]*picture.Patches{in.Picture})
+	pass, err := b.Begin([]*picture.Patches{in.Image})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +433,7 @@ func TestInputsInTheBackground(t *testing.T) {
 	defer e.Close()
 	text := prompt(90, 6)
 	want, hashes := said(t, e, Request{Prompt: text, MaxTokens: 4, IgnoreEnd: true, Hash: true})
-	r := b.disguised(Request{Prompt: text, MaxTokens: 4, IgnoreEnd: true, Hash: true}, 10, 70, 0)
+	r := b.asImage(Request{Prompt: text, MaxTokens: 4, IgnoreEnd: true, Hash: true}, 10, 70, 0)
 	done, err := e.Prefill(Prefill{Conversation: "a", Prompt: r.Prompt[:85], Inputs: r.Inputs})
 	if err != nil {
 		t.Fatal(err)
@@ -453,7 +453,7 @@ func TestInputsInTheBackground(t *testing.T) {
 	broken := r
 	broken.Inputs = slices.Clone(r.Inputs)
 	broken.Inputs[0].Hash[3]++
-	broken.Inputs[0].Picture = b.paint(text[10:80], 1)
+	broken.Inputs[0].Image = b.image(text[10:80], 1)
 	b.flaw = func(string, *picture.Patches) error { panic("no image") }
 	if done, err = e.Prefill(Prefill{Conversation: "a", Prompt: r.Prompt, Inputs: broken.Inputs}); err != nil {
 		t.Fatal(err)
@@ -482,7 +482,7 @@ func TestFaultsOfTowers(t *testing.T) {
 	for i, r := range others {
 		p := piece{Request: r}
 		if p.ids, p.hashes = said(t, e, r); i == 1 {
-			p.Request = b.disguised(r, 3, 10, 0)
+			p.Request = b.asImage(r, 3, 10, 0)
 		}
 		want = append(want, p)
 	}
@@ -497,9 +497,9 @@ func TestFaultsOfTowers(t *testing.T) {
 					continue
 				}
 				salt++
-				r := b.disguised(Request{Prompt: text, MaxTokens: 30, IgnoreEnd: true, Boundaries: []int{56}}, at, 4, 0)
-				bad := b.paint(text[at:at+4], salt)
-				r.Inputs[0].Picture, r.Inputs[0].Hash = bad, bad.Hash // nothing of it is in the cache
+				r := b.asImage(Request{Prompt: text, MaxTokens: 30, IgnoreEnd: true, Boundaries: []int{56}}, at, 4, 0)
+				bad := b.image(text[at:at+4], salt)
+				r.Inputs[0].Image, r.Inputs[0].Hash = bad, bad.Hash // nothing of it is in the cache
 				b.flaw = func(now string, p *picture.Patches) error {
 					if p.Hash != bad.Hash || now != act {
 						return nil
@@ -515,7 +515,7 @@ func TestFaultsOfTowers(t *testing.T) {
 					x.Salt = prefix.Salt{salt}
 					for j := range x.Inputs { // it needs its rows
 						x.Inputs = slices.Clone(x.Inputs)
-						x.Inputs[j].Picture = b.paint(others[i].Prompt[3:13], salt)
+						x.Inputs[j].Image = b.image(others[i].Prompt[3:13], salt)
 					}
 					s, err := e.Generate(t.Context(), x)
 					if err != nil {
@@ -550,8 +550,8 @@ func TestFaultsOfTowers(t *testing.T) {
 		}
 	}
 	b.flaw = nil
-	few := b.disguised(Request{Prompt: text, MaxTokens: 3}, 10, 8, 0)
-	few.Inputs[0].Picture, few.Inputs[0].Hash = b.paint(text[:7], 99), [32]byte{}
+	few := b.asImage(Request{Prompt: text, MaxTokens: 3}, 10, 8, 0)
+	few.Inputs[0].Image, few.Inputs[0].Hash = b.image(text[:7], 99), [32]byte{}
 	if _, _, err := collect(e, few); err == nil || !strings.Contains(err.Error(), "computed 7 rows, want 8") {
 		t.Errorf("too few rows: %v", err)
 	}
@@ -595,7 +595,7 @@ func TestInputsAreChecked(t *testing.T) {
 		{func(r *Request) { r.Inputs[0].Positions = r.Inputs[0].Positions[:1] }, "2 rows and 1 positions"},
 		{func(r *Request) { r.Inputs[0].Positions[0][1] = -1 }, "row at position [0 -1 0]"},
 		{func(r *Request) { r.Inputs[0].Positions[1][2] = 2 }, "row at position [0 0 2]"},
-		{func(r *Request) { r.Inputs[1].Picture = nil }, "no source for its rows"},
+		{func(r *Request) { r.Inputs[1].Image = nil }, "no source for its rows"},
 		{func(r *Request) { r.Prompt[2] = 5 }, "prompt id 5 at the position of input 0"},
 		{func(r *Request) { r.Prompt[3] = -1 }, "prompt id -1 is outside"},
 		{func(r *Request) { r.Inputs = nil }, "prompt id -1 is outside"},
@@ -609,16 +609,16 @@ func TestInputsAreChecked(t *testing.T) {
 	}
 }
 
-// TestPairBeforeAPictureFindsSpace has a prefix end before an image, and others take all memory while the tower
+// TestPairBeforeAnImageFindsSpace has a prefix end before an image, and others take all memory while the tower
 // looks at it: the drafter's pair there gets space as all else does.
-func TestPairBeforeAPictureFindsSpace(t *testing.T) {
+func TestPairBeforeAnImageFindsSpace(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e := &Engine{model: m, o: Options{RoundTokens: 512, Drafter: m.Drafter(), Tower: b, Log: quiet}}
 	e.pool = state.NewPool(b, 2*e.bytes(3*backend.PageTokens))
 	e.vision, e.drafting.device, e.drafting.parts = newVisionQueue(b, b, 0), b, newParts(e.o.Drafter)
 	e.sched = schedule.Scheduler[*sequence]{RoundTokens: 512, Cost: e.cost()}
 	var list []*sequence
-	for i, r := range []Request{{Prompt: prompt(5, 1)}, b.disguised(Request{Prompt: prompt(80, 2)}, backend.PageTokens+1, 10, 0)} {
+	for i, r := range []Request{{Prompt: prompt(5, 1)}, b.asImage(Request{Prompt: prompt(80, 2)}, backend.PageTokens+1, 10, 0)} {
 		s, err := newSequence(r, m.Info(), 200)
 		if err == nil {
 			s.claim.Priority = i

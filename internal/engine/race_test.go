@@ -33,6 +33,6 @@ func TestRace(t *testing.T) {
 	t.Run("BrokenMemoryRefusesRequests", TestBrokenMemoryRefusesRequests)
 	t.Run("DiskOutlivesTheEngine", TestDiskOutlivesTheEngine)
 	t.Run("TowerLetsOthersSpeak", TestTowerLetsOthersSpeak)
-	t.Run("CanceledPicturesAreNotMade", TestCanceledPicturesAreNotMade)
+	t.Run("CanceledImagesAreNotComputed", TestCanceledImagesAreNotComputed)
 	t.Run("WorkloadsChangeNothing", TestWorkloadsChangeNothing)
 }

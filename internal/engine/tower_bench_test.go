@@ -17,12 +17,12 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-var towerShape = flag.String("tower-shape", "0.8b", "generated model that BenchmarkPicture looks with")
+var towerShape = flag.String("tower-shape", "0.8b", "generated model that BenchmarkImage looks with")
 
-// BenchmarkPicture measures a generated model with an image: the time to the first token, alone;
+// BenchmarkImage measures a generated model with an image: the time to the first token, alone;
 // and the gaps between the tokens of a text beside it, as ratios to those of the text alone and
 // beside a prompt of as many tokens.
-func BenchmarkPicture(b *testing.B) {
+func BenchmarkImage(b *testing.B) {
 	device := backendtest.Open(b, backend.Options{})
 	defer slot()()
 	m, err := model.Generate(*towerShape, weights.BitsForm(4), device, model.Options{TowerBits: 16, Log: quiet})
@@ -95,7 +95,7 @@ func viewing(b *testing.B, width, height int, seed byte) Request {
 	}
 	n := p.Tokens()
 	r := Request{Prompt: slices.Concat(prompt(5, int(seed)), slices.Repeat([]int32{model.NoToken}, n), prompt(15, 3)), MaxTokens: 1, IgnoreEnd: true}
-	in := Input{Input: prefix.Input{At: 5, N: n, Hash: p.Hash}, Picture: p}
+	in := Input{Input: prefix.Input{At: 5, N: n, Hash: p.Hash}, Image: p}
 	for i := range int32(n) {
 		columns := int32(p.Grid.Width / 2)
 		in.Positions = append(in.Positions, [3]int32{0, i / columns, i % columns})

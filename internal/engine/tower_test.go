@@ -72,18 +72,18 @@ func openEmbedding(t *testing.T, name string, o backend.Options, opaque bool) (*
 	return load(t, golden.Dir(t, name), model.Options{Quantize: 8}, e), e
 }
 
-// paint is a picture of ids. Other salts make others of the same rows.
-func (e *embedding) paint(ids []int32, salt byte) *picture.Patches {
+// image is an image of ids. Other salts make others of the same rows.
+func (e *embedding) image(ids []int32, salt byte) *picture.Patches {
 	p := &picture.Patches{Grid: picture.Grid{Time: 1, Height: 2, Width: 2 * len(ids)}, Hash: sha256.Sum256(fmt.Append(nil, salt, ids))}
 	e.locked(func() { e.ids[p.Hash] = slices.Clone(ids) })
 	return p
 }
 
-// disguised makes the ids of a prompt at [at, at+n) an image. With cols, its positions are those
+// asImage makes the ids of a prompt at [at, at+n) an image. With cols, its positions are those
 // of an image of that many columns.
-func (e *embedding) disguised(r Request, at, n int, cols int32) Request {
-	p := e.paint(r.Prompt[at:at+n], 0)
-	in := Input{Input: prefix.Input{At: at, N: n, Hash: p.Hash}, Picture: p}
+func (e *embedding) asImage(r Request, at, n int, cols int32) Request {
+	p := e.image(r.Prompt[at:at+n], 0)
+	in := Input{Input: prefix.Input{At: at, N: n, Hash: p.Hash}, Image: p}
 	for i := range int32(n) {
 		if cols > 0 {
 			in.Positions = append(in.Positions, [3]int32{0, i / cols, i % cols})
@@ -204,7 +204,7 @@ func TestTowerLetsOthersSpeak(t *testing.T) {
 	b.extra = 40
 	want := p
 	p, steps = piece{}, nil
-	together(t, e, gate, []Request{b.disguised(text, 10, 20, 0), {Prompt: prompt(5, 1), MaxTokens: 60, IgnoreEnd: true}}, func(i int, s *Stream) {
+	together(t, e, gate, []Request{b.asImage(text, 10, 20, 0), {Prompt: prompt(5, 1), MaxTokens: 60, IgnoreEnd: true}}, func(i int, s *Stream) {
 		if s.Result(); i == 0 {
 			record(i, s)
 		}
@@ -223,9 +223,9 @@ func TestTowerLetsOthersSpeak(t *testing.T) {
 	}
 }
 
-// TestBackgroundPicturesWait has an image of a background prefill looked at only while no request
+// TestBackgroundImagesWait has an image of a background prefill looked at only while no request
 // runs.
-func TestBackgroundPicturesWait(t *testing.T) {
+func TestBackgroundImagesWait(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	var steps []int // after each round
 	e, err := New(m, state.NewPool(b, 1<<30), Options{
@@ -238,7 +238,7 @@ func TestBackgroundPicturesWait(t *testing.T) {
 	talk := Request{Prompt: prompt(9, 1), MaxTokens: 20, IgnoreEnd: true}
 	said(t, e, talk)
 	b.extra = 1 << 40
-	r := b.disguised(Request{Prompt: prompt(30, 2)}, 10, 9, 0)
+	r := b.asImage(Request{Prompt: prompt(30, 2)}, 10, 9, 0)
 	done, err := e.Prefill(Prefill{Conversation: "a", Prompt: r.Prompt, Inputs: r.Inputs})
 	if err != nil {
 		t.Fatal(err)
@@ -261,9 +261,9 @@ func TestBackgroundPicturesWait(t *testing.T) {
 	}
 }
 
-// TestPicturesSharePasses has the images of a prompt made together, unless that is too many
+// TestImagesSharePasses has the images of a prompt made together, unless that is too many
 // patches, or one is there already.
-func TestPicturesSharePasses(t *testing.T) {
+func TestImagesSharePasses(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Log: quiet, Tower: b})
 	if err != nil {
@@ -289,17 +289,17 @@ func TestPicturesSharePasses(t *testing.T) {
 		}
 	}
 	r := Request{Prompt: text, MaxTokens: 5, IgnoreEnd: true, Hash: true}
-	three := b.disguised(b.disguised(b.disguised(r, 10, 9, 0), 30, 5, 0), 50, 12, 0)
+	three := b.asImage(b.asImage(b.asImage(r, 10, 9, 0), 30, 5, 0), 50, 12, 0)
 	ask(three, 3)
 	ask(three)
-	ask(b.disguised(three, 70, 4, 0), 1)
-	large := b.disguised(b.disguised(b.disguised(r, 11, 9, 0), 31, 5, 0), 51, 12, 0)
-	large.Inputs[1].Picture.Grid.Width = passPatches // twice as many
+	ask(b.asImage(three, 70, 4, 0), 1)
+	large := b.asImage(b.asImage(b.asImage(r, 11, 9, 0), 31, 5, 0), 51, 12, 0)
+	large.Inputs[1].Image.Grid.Width = passPatches // twice as many
 	ask(large, 2, 1)
 }
 
-// TestPicturesAreSeenByPriority has an image overtake others that wait, as requests do.
-func TestPicturesAreSeenByPriority(t *testing.T) {
+// TestImagesAreComputedByPriority has an image overtake others that wait, as requests do.
+func TestImagesAreComputedByPriority(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{})
 	if err != nil {
@@ -311,7 +311,7 @@ func TestPicturesAreSeenByPriority(t *testing.T) {
 	defer s.close()
 	var jobs []*visionJob
 	for i, priority := range []int{0, 1, 0, 2} {
-		p := b.paint([]int32{1, 2, 3}, byte(i))
+		p := b.image([]int32{1, 2, 3}, byte(i))
 		p.Grid.Width = passPatches
 		jobs = append(jobs, s.add(prefix.Salt{}, priority, p))
 	}
@@ -334,9 +334,9 @@ func TestPicturesAreSeenByPriority(t *testing.T) {
 	}
 }
 
-// TestCanceledPicturesAreNotMade cancels requests whose image the tower looks at: the last of them
+// TestCanceledImagesAreNotComputed cancels requests whose image the tower looks at: the last of them
 // ends its pass.
-func TestCanceledPicturesAreNotMade(t *testing.T) {
+func TestCanceledImagesAreNotComputed(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Log: quiet, Tower: b})
 	if err != nil {
@@ -345,7 +345,7 @@ func TestCanceledPicturesAreNotMade(t *testing.T) {
 	defer e.Close()
 	said(t, e, Request{Prompt: prompt(4, 0), MaxTokens: 1}) // where the table comes from
 	b.extra = 1 << 40
-	r := b.disguised(Request{Prompt: prompt(30, 2), MaxTokens: 5}, 10, 9, 0)
+	r := b.asImage(Request{Prompt: prompt(30, 2), MaxTokens: 5}, 10, 9, 0)
 	for range 2 { // an image that was given up is begun again
 		var streams []*Stream
 		var cancels []context.CancelFunc

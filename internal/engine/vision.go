@@ -171,19 +171,19 @@ func (q *visionQueue) begin() bool {
 	}
 	slices.SortStableFunc(q.waiting, func(v, w *visionJob) int { return cmp.Compare(w.priority, v.priority) })
 	patches := 0
-	var pictures []*picture.Patches
+	var images []*picture.Patches
 	q.inPass = nil
 	q.waiting = slices.DeleteFunc(q.waiting, func(v *visionJob) bool {
 		n := v.image.Rows()
-		if len(pictures) > 0 && (v.isolated || q.inPass[0].isolated || patches+n > passPatches) {
+		if len(images) > 0 && (v.isolated || q.inPass[0].isolated || patches+n > passPatches) {
 			return false
 		}
 		patches += n
-		pictures, q.inPass = append(pictures, v.image), append(q.inPass, v)
+		images, q.inPass = append(images, v.image), append(q.inPass, v)
 		return true
 	})
 	var err error
-	if fault := try(func() { q.pass, err = q.tower.Begin(pictures) }); fault != nil {
+	if fault := try(func() { q.pass, err = q.tower.Begin(images) }); fault != nil {
 		err = fault
 	}
 	if err != nil {

@@ -38,8 +38,8 @@ type scene struct {
 	arrays    [][]golden.Array // logits, hidden rows and the head's logits of the last rows of the prompt, as far as known
 }
 
-// gazing is a model with a tower.
-type gazing struct {
+// visionModel is a model with a tower.
+type visionModel struct {
 	*headed
 	tower  model.Tower
 	merge  int
@@ -47,23 +47,23 @@ type gazing struct {
 	device backend.Backend
 }
 
-func openGazing(t *testing.T, name string, o model.Options, pads ...int32) *gazing {
+func openVision(t *testing.T, name string, o model.Options, pads ...int32) *visionModel {
 	t.Helper()
-	return openGazingAt(t, golden.Dir(t, name), o, pads...)
+	return openVisionAt(t, golden.Dir(t, name), o, pads...)
 }
 
-func openGazingAt(t *testing.T, dir string, o model.Options, pads ...int32) *gazing {
+func openVisionAt(t *testing.T, dir string, o model.Options, pads ...int32) *visionModel {
 	t.Helper()
 	m, b := openOn(t, dir, o)
 	tower, err := m.Model.(model.Multimodal).Tower()
 	if err != nil || tower == nil {
 		t.Fatalf("tower %v: %v", tower, err)
 	}
-	return &gazing{m, tower, tower.Info().Merge, pads, b}
+	return &visionModel{m, tower, tower.Info().Merge, pads, b}
 }
 
 // request makes the pad tokens of a prompt rows of images, each temporal patch a part by itself.
-func (g *gazing) request(s *scene) Request {
+func (g *visionModel) request(s *scene) Request {
 	r := Request{Prompt: slices.Clone(s.prompt), MaxTokens: len(s.tokens) - len(s.prompt), IgnoreEnd: true, Hash: true}
 	at := 0
 	for _, p := range s.seen {
@@ -72,7 +72,7 @@ func (g *gazing) request(s *scene) Request {
 			for !slices.Contains(g.pads, r.Prompt[at]) {
 				at++
 			}
-			in := Input{Input: prefix.Input{At: at, N: n, Hash: sha256.Sum256(fmt.Append(p.Hash[:], time))}, Picture: p, First: time * n}
+			in := Input{Input: prefix.Input{At: at, N: n, Hash: sha256.Sum256(fmt.Append(p.Hash[:], time))}, Image: p, First: time * n}
 			for i := range int32(n) {
 				columns := int32(p.Grid.Width / g.merge)
 				in.Positions = append(in.Positions, [3]int32{0, i / columns, i % columns})
@@ -168,7 +168,7 @@ func TestVisionGoldens(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fixture, _, _ := strings.Cut(name, ",")
-			g := openGazingAt(t, c.dir(t, fixture), model.Options{Compute: backend.Float32}, c.pads...)
+			g := openVisionAt(t, c.dir(t, fixture), model.Options{Compute: backend.Float32}, c.pads...)
 			scenes := c.scenes(t)
 			if brief(t) {
 				scenes = scenes[2:4]
@@ -197,7 +197,7 @@ func converted(t *testing.T, name string) string {
 	return dir
 }
 
-func (s *scene) check(t *testing.T, g *gazing, depths []spec.Depth) {
+func (s *scene) check(t *testing.T, g *visionModel, depths []spec.Depth) {
 	t.Helper()
 	r := g.request(s)
 	pool := state.NewPool(g.device, 1<<30)
@@ -224,7 +224,7 @@ func (s *scene) check(t *testing.T, g *gazing, depths []spec.Depth) {
 }
 
 // checkPositions compares those of the prompt, and where text goes on.
-func (s *scene) checkPositions(t *testing.T, g *gazing, r Request) {
+func (s *scene) checkPositions(t *testing.T, g *visionModel, r Request) {
 	t.Helper()
 	x, err := newInputs(r.Prompt, r.Inputs, g.Info())
 	if err != nil {
@@ -249,7 +249,7 @@ func (s *scene) checkPositions(t *testing.T, g *gazing, r Request) {
 }
 
 // checkRows feeds the whole text of the reference to the model and to its head, at once.
-func (s *scene) checkRows(t *testing.T, g *gazing, pool *state.Pool, r Request) {
+func (s *scene) checkRows(t *testing.T, g *visionModel, pool *state.Pool, r Request) {
 	t.Helper()
 	r.Prompt = slices.Concat(r.Prompt, s.tokens[len(s.prompt):])
 	n := len(s.prompt)
@@ -338,12 +338,12 @@ func (s *scene) compare(t *testing.T, i int, rows [][]float32, tolerance float64
 	}
 }
 
-// TestPicturesChangeNothing is the invariant of exactness for images with a real tower: with any
+// TestImagesChangeNothing is the invariant of exactness for images with a real tower: with any
 // drafts, in any rounds, however they are cut, beside texts, with rows kept or made again, with a
 // prefix from the cache or from disk, and with memory taken away and given back, every request gives
 // the tokens and the bits of logits that it gives alone and without drafts.
-func TestPicturesChangeNothing(t *testing.T) {
-	g := openGazing(t, "vision", model.Options{Quantize: 8}, 500, 501)
+func TestImagesChangeNothing(t *testing.T) {
+	g := openVision(t, "vision", model.Options{Quantize: 8}, 500, 501)
 	plain, err := New(g.headed, state.NewPool(g.device, 1<<30), Options{Tower: g.tower})
 	if err != nil {
 		t.Fatal(err)

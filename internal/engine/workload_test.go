@@ -76,13 +76,13 @@ func illustrated(b *embedding, r Request, i int) Request {
 	if n > 70 {
 		r.Prompt = slices.Clone(r.Prompt)
 		r.Prompt[20] = int32(i & 1) // which image it is
-		r = b.disguised(r, 20, 30, 6)
+		r = b.asImage(r, 20, 30, 6)
 	}
 	if n > 110 {
-		r = b.disguised(r, 65, 40, 0)
+		r = b.asImage(r, 65, 40, 0)
 	}
 	if i%2 == 0 {
-		r = b.disguised(r, n-1, 1, 1)
+		r = b.asImage(r, n-1, 1, 1)
 	}
 	return r
 }

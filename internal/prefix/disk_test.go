@@ -160,7 +160,7 @@ func TestDiskTellsModelsApart(t *testing.T) {
 // log, and no longer there.
 func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 	other := t.TempDir()
-	stranger := fill(t, other, store.DiskOptions{Fingerprint: "b"}, 1, 100)
+	foreign := fill(t, other, store.DiskOptions{Fingerprint: "b"}, 1, 100)
 	for name, damage := range map[string]func(path string, data []byte) []byte{
 		"a bit":         func(_ string, b []byte) []byte { b[len(b)/2] ^= 4; return b },
 		"the checksum":  func(_ string, b []byte) []byte { b[len(b)-1] ^= 1; return b },
@@ -172,8 +172,8 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 		"lengths":       func(_ string, b []byte) []byte { b[headerBytes]++; return reseal(b) },
 		"huge lengths":  func(_ string, b []byte) []byte { b[headerBytes+7] = 0xff; return reseal(b) },
 		"a large file":  func(_ string, b []byte) []byte { return reseal(append(b, make([]byte, 2<<20)...)) },
-		"a stranger": func(path string, b []byte) []byte {
-			for _, s := range stranger {
+		"a foreign file": func(path string, b []byte) []byte {
+			for _, s := range foreign {
 				if filepath.Ext(s) == filepath.Ext(path) {
 					b, _ = os.ReadFile(s)
 				}

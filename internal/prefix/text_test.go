@@ -8,16 +8,16 @@ import (
 	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
-// mosaic is a text with images: what the cache is told of it, and ids that stand for what was
+// imageText is a text with images: what the cache is told of it, and ids that stand for what was
 // really fed. Those of two images differ, and so do those of one with other positions.
-type mosaic struct {
+type imageText struct {
 	text Text
 	fed  []int32
 }
 
 // newMosaic puts a text and images of one size together at random, so that many begin with the
 // same ids. Of images there are two, at positions of three kinds.
-func newMosaic(rng *rand.Rand, length int) (m mosaic) {
+func newMosaic(rng *rand.Rand, length int) (m imageText) {
 	for len(m.fed) < length {
 		if rng.IntN(3) == 0 {
 			ids := story(0, 20)
@@ -40,10 +40,10 @@ func newMosaic(rng *rand.Rand, length int) (m mosaic) {
 	return m
 }
 
-// TestPicturesNeverMeet stores texts with images, all of whose ids are the same, at many
+// TestImagesAreKeptApart stores texts with images, all of whose ids are the same, at many
 // lengths, and looks for others that begin like them: in memory, and with nothing but the folder.
 // What is found must be the longest stored prefix of what was really fed, and its state.
-func TestPicturesNeverMeet(t *testing.T) {
+func TestImagesAreKeptApart(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 14))
 	dir := t.TempDir()
 	n := newToy(t, 1<<22)

@@ -225,8 +225,8 @@ func (p *Prompt) Inputs(n int) (ids []int32, list []engine.Input) {
 			ids[x.At+j] = model.NoToken
 		}
 		list = append(list, engine.Input{
-			Input:   prefix.Input{At: x.At, N: x.N, Hash: x.Hash(), Positions: x.Positions(), Token: p.IDs[x.At]},
-			Picture: x.media.Patches, First: x.time * x.N,
+			Input: prefix.Input{At: x.At, N: x.N, Hash: x.Hash(), Positions: x.Positions(), Token: p.IDs[x.At]},
+			Image: x.media.Patches, First: x.time * x.N,
 		})
 	}
 	return ids, list

@@ -182,13 +182,13 @@ func TestTowerGetsTheTimeOfAllRows(t *testing.T) {
 	for _, drafts := range []int{0, 1, 7} {
 		rows := 2 + 2*drafts
 		want := (m.Time(rows, 0) + m.Rest()) / 2
-		got := limit(generating(drafts), blind(prefilling(9)), generating(drafts)).Seconds()
-		half := limit(generating(drafts), blind(prefilling(9)), generating(drafts), prefilling(9)).Seconds()
+		got := limit(generating(drafts), awaitingTower(prefilling(9)), generating(drafts)).Seconds()
+		half := limit(generating(drafts), awaitingTower(prefilling(9)), generating(drafts), prefilling(9)).Seconds()
 		if math.Abs(got-want) > 1e-7 || math.Abs(half-want/2) > 1e-7 {
 			t.Errorf("%d rows: %v s, and %v beside a prompt, want %v and half of it", rows, got, half, want)
 		}
 		// Offline sequences are not part of that round, and those without memory of none.
-		if n := limit(offline(generating(5)), preempted(), generating(drafts), generating(drafts), blind(prefilling(9))).Seconds(); math.Abs(n-want) > 1e-7 {
+		if n := limit(offline(generating(5)), preempted(), generating(drafts), generating(drafts), awaitingTower(prefilling(9))).Seconds(); math.Abs(n-want) > 1e-7 {
 			t.Errorf("%d rows: %v s beside offline texts, want %v", rows, n, want)
 		}
 	}

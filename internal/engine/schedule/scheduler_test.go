@@ -48,7 +48,7 @@ func prefilling(tokens int) *asked {
 
 func offline(a *asked) *asked { a.Offline = true; return a }
 
-func blind(a *asked) *asked { a.demand.WaitingForVision = true; return a }
+func awaitingTower(a *asked) *asked { a.demand.WaitingForVision = true; return a }
 
 func preempted() *asked { return &asked{lacks: 9} }
 
@@ -72,10 +72,10 @@ func TestPlanByTable(t *testing.T) {
 		"only offline":                     {512, 0, []*asked{offline(prefilling(300)), offline(generating(2))}, []int{-1, 3}, false},
 		"offline beside a text":            {512, 0, []*asked{generating(0), offline(prefilling(300))}, []int{1, -1}, true},
 		"offline beside a full round":      {64, 0, []*asked{prefilling(300), offline(prefilling(300))}, []int{56, -1}, true},
-		"the round of one that waits":      {512, 0, []*asked{blind(prefilling(300)), offline(generating(0))}, []int{0, 0}, true},
-		"the round of a text that waits":   {512, 0, []*asked{blind(generating(0)), offline(generating(0))}, []int{0, 0}, true},
-		"offline: all wait":                {512, 0, []*asked{generating(0), offline(blind(generating(0)))}, []int{1, 0}, true},
-		"offline: the first that can be":   {512, 0, []*asked{generating(0), offline(blind(generating(0))), offline(generating(0))}, []int{1, 0, 1}, true},
+		"the round of one that waits":      {512, 0, []*asked{awaitingTower(prefilling(300)), offline(generating(0))}, []int{0, 0}, true},
+		"the round of a text that waits":   {512, 0, []*asked{awaitingTower(generating(0)), offline(generating(0))}, []int{0, 0}, true},
+		"offline: all wait":                {512, 0, []*asked{generating(0), offline(awaitingTower(generating(0)))}, []int{1, 0}, true},
+		"offline: the first that can be":   {512, 0, []*asked{generating(0), offline(awaitingTower(generating(0))), offline(generating(0))}, []int{1, 0, 1}, true},
 		"offline that has no memory":       {512, 0, []*asked{generating(0), offline(preempted())}, []int{1, 0}, true},
 		"one of all that was just stopped": {512, 0, []*asked{preempted()}, []int{0}, false},
 	} {
@@ -161,13 +161,13 @@ func TestTowerByTable(t *testing.T) {
 	}{
 		"no request waits for it":    {0, []*asked{generating(0), prefilling(9)}, false, nil},
 		"offline that do not wait":   {1, []*asked{generating(0), offline(prefilling(9))}, false, nil},
-		"all wait for it":            {0, []*asked{blind(prefilling(9)), preempted()}, true, nil},
-		"beside a text":              {0, []*asked{generating(0), blind(prefilling(9))}, true, func(spare time.Duration) time.Duration { return spare }},
-		"beside a text and a prompt": {0, []*asked{generating(0), prefilling(9), blind(prefilling(9))}, true, func(spare time.Duration) time.Duration { return spare / 2 }},
-		"beside a prompt":            {0, []*asked{prefilling(9), blind(prefilling(9))}, true, func(time.Duration) time.Duration { return last }},
-		"offline beside a text":      {1, []*asked{generating(0), offline(blind(prefilling(9)))}, true, nil},
-		"offline without credit":     {0, []*asked{generating(0), offline(blind(prefilling(9)))}, false, nil},
-		"only offline":               {0, []*asked{offline(generating(0)), offline(blind(prefilling(9)))}, true, func(spare time.Duration) time.Duration { return spare }},
+		"all wait for it":            {0, []*asked{awaitingTower(prefilling(9)), preempted()}, true, nil},
+		"beside a text":              {0, []*asked{generating(0), awaitingTower(prefilling(9))}, true, func(spare time.Duration) time.Duration { return spare }},
+		"beside a text and a prompt": {0, []*asked{generating(0), prefilling(9), awaitingTower(prefilling(9))}, true, func(spare time.Duration) time.Duration { return spare / 2 }},
+		"beside a prompt":            {0, []*asked{prefilling(9), awaitingTower(prefilling(9))}, true, func(time.Duration) time.Duration { return last }},
+		"offline beside a text":      {1, []*asked{generating(0), offline(awaitingTower(prefilling(9)))}, true, nil},
+		"offline without credit":     {0, []*asked{generating(0), offline(awaitingTower(prefilling(9)))}, false, nil},
+		"only offline":               {0, []*asked{offline(generating(0)), offline(awaitingTower(prefilling(9)))}, true, func(spare time.Duration) time.Duration { return spare }},
 	} {
 		x := &Scheduler[*asked]{RoundTokens: 512, Cost: known(), Last: last, credit: c.credit}
 		ran := false
