@@ -10,8 +10,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// TestPoolIsNotOnTheHeap fills a pool with the sequences and snapshots of a small model, and
-// checks that the garbage collector sees nothing of it, however often memory goes back and forth.
+// TestPoolIsNotOnTheHeap fills a pool with sequences and snapshots of a small model. Its memory is not part of the heap,
+// however often it is released and taken again.
 func TestPoolIsNotOnTheHeap(t *testing.T) {
 	const budget = 192 << 20
 	kv, delta := KV{Type: dtype.F16, Heads: 2, Key: 128, Value: 128}, Delta{KeyHeads: 4, ValueHeads: 8, KeyDim: 64, ValueDim: 64, Kernel: 4}

@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// randomLayout is a mixture of all kinds in any order, now and then of nothing.
+// randomLayout is a random mixture of all kinds; it may be empty.
 func randomLayout(rng *rand.Rand) Layout {
 	l := Layout{MaxDrafts: rng.IntN(4)}
 	types := []dtype.Type{dtype.F32, dtype.F16, dtype.I8}
@@ -31,9 +31,8 @@ func randomLayout(rng *rand.Rand) Layout {
 	return l
 }
 
-// TestPlacesFillThePage checks that what layers have of a page lies side by side, in their
-// order, that any type of number is aligned there, and that recurrent layers are counted by
-// themselves.
+// TestPlacesFillThePage checks that the parts of layers fill a page in order, that numbers are aligned, and that recurrent
+// layers are counted separately.
 func TestPlacesFillThePage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
@@ -61,7 +60,7 @@ func TestPlacesFillThePage(t *testing.T) {
 	}
 }
 
-// TestBytesOfKinds has the sizes of published models.
+// TestBytesOfKinds checks the sizes of published models.
 func TestBytesOfKinds(t *testing.T) {
 	qwen := Layout{MaxDrafts: 8}
 	for i := range 24 { // the 2B shape
@@ -130,7 +129,7 @@ func FuzzReadSnapshotOfKinds(f *testing.F) {
 			f.Fatal(err)
 		}
 		drafts := l.MaxDrafts
-		positions, _ := pictured(rand.New(rand.NewPCG(seed, 1)), 70, seed%2 > 0)
+		positions, _ := withImages(rand.New(rand.NewPCG(seed, 1)), 70, seed%2 > 0)
 		s.Seq(0, 70, drafts, positions)
 		s.Fed(70, drafts)
 		s.Commit(drafts)

@@ -11,9 +11,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// mixture is a model on the device, made of the operations of package backend: layers of every
-// kind, none of which sees another's answer. What a layer is fed is a function of the token,
-// and its answers, which depend on all tokens before, are the model's output.
+// mixture is a model of operations of package backend: independent layers of every kind. The input of a layer is a function
+// of the token. The outputs of the layers depend on all tokens before, and are the output of the model.
 type mixture struct {
 	t       *testing.T
 	b       backend.Backend
@@ -61,7 +60,7 @@ func newMixture(t *testing.T, p *Pool, rng *rand.Rand) *mixture {
 	return m
 }
 
-// random is a tensor of numbers between -1 and 0: as decay rates must be.
+// random is a tensor of numbers between -1 and 0, as decay rates must be.
 func (m *mixture) random(rng *rand.Rand, rows, cols int) backend.Tensor {
 	m.t.Helper()
 	x := make([]float32, rows*cols)
@@ -84,8 +83,8 @@ func (m *mixture) alloc(rows, cols int) backend.Tensor {
 	return y
 }
 
-// forward feeds tokens at positions to a state and returns, for each of them, the answers of all layers. It
-// reports false where there is no memory.
+// forward feeds tokens at positions to a state and returns the outputs of all layers for each of them. It reports false if
+// there is no memory.
 func (m *mixture) forward(s *State, tokens []int32, drafts int, positions [][3]int32) (out [][]float32, ok bool) {
 	m.t.Helper()
 	if err := s.Reserve(len(tokens)); errors.Is(err, ErrFull) {
@@ -125,12 +124,10 @@ func (m *mixture) forward(s *State, tokens []int32, drafts int, positions [][3]i
 	return out, true
 }
 
-// TestMixturesComputeTheSame reads one text again and again on models with layers of all
-// kinds: in pieces of any length, with drafts that are accepted or rejected, from snapshots
-// taken on the way, whole or without their first pages, from their bytes, and after states
-// were closed. Every token must get the answers that it gets when the text is read token by
-// token. Half of the texts have images, whose positions must be given; where only text is fed,
-// they need not be.
+// TestMixturesComputeTheSame feeds one text many times to models with layers of all kinds: in pieces of any length, with
+// accepted and rejected drafts, from snapshots and their bytes, with and without their first pages, and after states were
+// closed. Every token must have the outputs that it has when the text is fed token by token. Half of the texts have images,
+// whose positions must be given; for text they may be.
 func TestMixturesComputeTheSame(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -141,7 +138,7 @@ func TestMixturesComputeTheSame(t *testing.T) {
 			for i := range text {
 				text[i] = int32(rng.IntN(mixtureVocab))
 			}
-			positions, picture := pictured(rng, len(text), seed%2 > 0)
+			positions, picture := withImages(rng, len(text), seed%2 > 0)
 			s := mustOpen(t, p, m.layout)
 			var want [][]float32
 			for i := range text {

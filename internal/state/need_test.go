@@ -9,8 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// TestNeedIsWhatASequenceTakes opens the states of a sequence, and has a drafter's rows wait, in
-// a pool with just that much memory.
+// TestNeedIsWhatASequenceTakes opens the states of a sequence and keeps rows of a drafter, in a pool of exactly that size.
 func TestNeedIsWhatASequenceTakes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	b := openPool(t, 0).b

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// pictured are positions of n tokens, and which of them are rows of pictures.
-func pictured(rng *rand.Rand, n int, pictures bool) (positions [][3]int32, picture []bool) {
+// withImages are positions of n tokens, and which of them are rows of images.
+func withImages(rng *rand.Rand, n int, pictures bool) (positions [][3]int32, picture []bool) {
 	next := int32(0)
 	for len(positions) < n {
 		for range 1 + rng.IntN(20) {
@@ -28,7 +28,7 @@ func pictured(rng *rand.Rand, n int, pictures bool) (positions [][3]int32, pictu
 	return positions[:n], picture[:n]
 }
 
-// cutAndLoad makes s what it was after n tokens, by way of a snapshot's bytes.
+// cutAndLoad restores the state after n tokens through the bytes of a snapshot.
 func cutAndLoad(t *testing.T, s *State, n int) {
 	t.Helper()
 	x, err := s.Save()
@@ -51,7 +51,7 @@ func cutAndLoad(t *testing.T, s *State, n int) {
 	}
 }
 
-// TestTextHasNoPositions feeds text, with positions and without, and finds nothing stored of them.
+// TestTextHasNoPositions feeds text with and without positions: none are stored.
 func TestTextHasNoPositions(t *testing.T) {
 	p := openPool(t, 1<<20)
 	s := mustOpen(t, p, Layout{MaxDrafts: 2})
@@ -67,7 +67,7 @@ func TestTextHasNoPositions(t *testing.T) {
 	}
 }
 
-// TestPositionsOfRejectedDrafts has the positions of drafts forgotten with them.
+// TestPositionsOfRejectedDrafts checks that the positions of rejected drafts are removed.
 func TestPositionsOfRejectedDrafts(t *testing.T) {
 	p := openPool(t, 1<<20)
 	s := mustOpen(t, p, Layout{MaxDrafts: 3})

@@ -23,10 +23,9 @@ var toyLayout = Layout{
 	MaxDrafts: 3,
 }
 
-// toy is a model on the device whose memory is easy to predict, for any layout. What a layer
-// has of a page is cut evenly into slots, filled with bytes of a hash of all tokens up to the
-// slot's own and of the layer; State is the hash of all sure tokens, in which kept drafts are
-// replayed; the tail is the last tokens.
+// toy is a model with a predictable state, for any layout. The part of a layer in a page is divided evenly into slots. A slot
+// has bytes of a hash of the layer and of all tokens up to its own. State is the hash of all committed tokens, in which kept
+// drafts are replayed. The tail is the last tokens.
 type toy struct{ b backend.Backend }
 
 func mix(h float32, id int32) float32 { return float32((int(h)*31 + int(id) + 7) % 65521) }
@@ -56,8 +55,7 @@ func (n toy) set(t *testing.T, x backend.Tensor, row int, v float32) {
 	}
 }
 
-// slots calls visit with what every layer has of position pos in its page: where it is, and
-// the bytes that belong there.
+// slots calls visit with the slot of position pos in the page of every layer, and its expected bytes.
 func slots(l Layout, h float32, pos int, visit func(at int, want []byte)) {
 	for i, p := range l.Places() {
 		if l.Layers[i] == nil {
@@ -74,7 +72,7 @@ func slots(l Layout, h float32, pos int, visit func(at int, want []byte)) {
 	}
 }
 
-// feed does to a state, which was fed before, what Forward does.
+// feed changes a state, which has recorded the tokens, like Forward.
 func (n toy) feed(t *testing.T, s *State, before, tokens []int32, drafts int) {
 	t.Helper()
 	seq := s.Seq(0, len(tokens), drafts, nil)
@@ -99,7 +97,7 @@ func (n toy) feed(t *testing.T, s *State, before, tokens []int32, drafts int) {
 	s.Fed(len(tokens), drafts)
 }
 
-// recur is what feed does to a recurrent layer.
+// recur is feed for a recurrent layer.
 func (n toy) recur(t *testing.T, l Delta, d *backend.Recurrent, seq *backend.Seq, tokens []int32) {
 	t.Helper()
 	h := n.get(t, d.State, 0)
@@ -178,7 +176,7 @@ func (n toy) check(t *testing.T, what string, s *State, tokens []int32) {
 	}
 }
 
-// shadow is a state and, copied whole wherever the state is, what it should remember.
+// shadow is a state and its expected contents, which are copied with it.
 type shadow struct {
 	s      *State
 	tokens []int32
@@ -291,7 +289,7 @@ func (r *random) close(i int) {
 	r.snaps = slices.Delete(r.snaps, i, i+1)
 }
 
-// account compares the pool's counters with what states and snapshots have.
+// account compares the counters of the pool with the memory of states and snapshots.
 func (r *random) account() {
 	r.t.Helper()
 	refs := map[*Block]int{}
@@ -329,7 +327,7 @@ func (r *random) account() {
 }
 
 // TestSharedMemoryEqualsDeepCopies runs random operations on states of random layouts, in a
-// pool that is often full, and compares every state with a copy of what it should remember.
+// pool that is often full, and compares every state with a deep copy.
 func TestSharedMemoryEqualsDeepCopies(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -358,7 +356,7 @@ func TestSharedMemoryEqualsDeepCopies(t *testing.T) {
 					if s, err := r.pool.Open(r.layout); err == nil {
 						x.s, x.tokens = s, nil
 					} else {
-						t.Fatal(err) // its own memory has just come back
+						t.Fatal(err) // its memory was just released
 					}
 				}
 				if op := r.rng.IntN(20); op == 0 && r.layout.CanTruncate() {
@@ -487,7 +485,7 @@ func TestOnFullMakesSpace(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfPagesIsPages reads a snapshot that has nothing but them.
+// TestSnapshotOfPagesIsPages reads a snapshot that has only pages.
 func TestSnapshotOfPagesIsPages(t *testing.T) {
 	p := openPool(t, 1<<20)
 	s := mustOpen(t, p, Layout{Layers: []Layer{kv}})

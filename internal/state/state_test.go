@@ -101,8 +101,7 @@ func TestRowsAreCollected(t *testing.T) {
 	}
 }
 
-// TestPoolStaysWithinItsBudget fills a pool, and checks that what did not fit changed
-// nothing and that closing frees memory, also for memory of another shape.
+// TestPoolStaysWithinItsBudget fills a pool. A refused request changes nothing, and closing frees memory for any shape.
 func TestPoolStaysWithinItsBudget(t *testing.T) {
 	p := openPool(t, layout.RecurrentBytes()+2*layout.PageBytes())
 	s := mustOpen(t, p, layout)
@@ -132,8 +131,8 @@ func TestPoolStaysWithinItsBudget(t *testing.T) {
 	o.Close()
 }
 
-// TestPoolKeepsWhatFits has memory given back, and takes as much of another shape as the budget
-// allows beside it: nothing is reclaimed and nothing freed until one byte more is asked for.
+// TestPoolKeepsWhatFits releases memory, and takes as much of another shape as the budget allows beside it. Nothing is freed
+// until one byte more is needed.
 func TestPoolKeepsWhatFits(t *testing.T) {
 	p := openPool(t, 100)
 	p.OnFull(func(bytes int64) { t.Errorf("%d bytes are to be reclaimed", bytes) })
@@ -162,7 +161,7 @@ func TestPoolKeepsWhatFits(t *testing.T) {
 	check(99, 0)
 }
 
-// crowded is a device that others have left some bytes of.
+// crowded is a device with a few bytes of free memory.
 type crowded struct {
 	backend.Backend
 	left int64
@@ -182,8 +181,8 @@ func (c *crowded) Free(t backend.Tensor) {
 	c.Backend.Free(t)
 }
 
-// TestPoolOnACrowdedDevice has a device run out of memory that the budget allows: what can be spared is given up for
-// it, and what is missing then is missing as of a budget.
+// TestPoolOnACrowdedDevice has a device run out of memory below the budget: unused memory is freed for it, and the error is
+// that of a full budget.
 func TestPoolOnACrowdedDevice(t *testing.T) {
 	p := openPool(t, 1<<20)
 	p.b = &crowded{p.b, 100}
@@ -266,7 +265,7 @@ func TestCommitCountsDrafts(t *testing.T) {
 	}
 }
 
-// TestMistakesPanic lists what only a mistake of ours can ask for.
+// TestMistakesPanic lists calls that only a programming error makes.
 func TestMistakesPanic(t *testing.T) {
 	p := openPool(t, 1<<20)
 	s := mustOpen(t, p, layout)
@@ -289,7 +288,7 @@ func TestMistakesPanic(t *testing.T) {
 	_, recurrent := saved(layout)
 	_, parted := saved(paged)
 	page := parted.Detach(1)[0]
-	snap.Cut(3) // no mistakes: nothing is forgotten
+	snap.Cut(3) // allowed: nothing is removed
 	recurrent.Cut(3)
 	for name, f := range map[string]func(){
 		"commit without drafts":       func() { s.Commit(1) },
