@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// The memories of the 2B member of the family.
+// The states of the 2B shape.
 var (
 	benchKV     = state.KV{Type: dtype.F16, Heads: 2, Key: 256, Value: 256}
 	benchDelta  = state.Delta{KeyHeads: 16, ValueHeads: 16, KeyDim: 128, ValueDim: 128, Kernel: 4}
@@ -20,8 +20,8 @@ var (
 	benchMemory = state.Layout{Layers: []state.Layer{benchKV}}
 )
 
-// BenchmarkHit times what a hit costs in place of reading a prompt, and what an entry costs
-// that may become one. Bytes are those of the recurrent memory, which is copied.
+// BenchmarkHit measures storing an entry, finding it and restoring it. Bytes are those of the recurrent memory, which is
+// copied.
 func BenchmarkHit(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		be := backendtest.Open(b, backend.Options{})

@@ -37,7 +37,7 @@ func openDisk(t *testing.T, dir string, o store.DiskOptions) *store.Disk {
 	return d
 }
 
-// fetched is found after the disk has been asked.
+// fetched is found after a fetch.
 func fetched(c *Cache, tokens []int32) int {
 	ready := make(chan struct{})
 	if c.Fetch(Salt{}, Text{Tokens: tokens}, func() { close(ready) }) {
@@ -69,8 +69,8 @@ func folder(t *testing.T, dir string) []string {
 	return files
 }
 
-// TestDiskOutlivesTheProcess writes boundaries of a text, and reads them with nothing but
-// the folder, some of them behind what is in memory already.
+// TestDiskOutlivesTheProcess writes boundaries of a text, and reads them with a new cache of the same folder. Some of
+// them are behind pages that are in memory.
 func TestDiskOutlivesTheProcess(t *testing.T) {
 	for i := range mixtures {
 		t.Run(fmt.Sprintf("mixture=%d", i), func(t *testing.T) { testDiskOutlives(t, i) })
@@ -90,7 +90,7 @@ func testDiskOutlives(t *testing.T, mixture int) {
 	n.remember(c, branch, 251)
 	c.Close()
 	d.Close()
-	// Pages are written once: four behind which boundaries lie, and one of the branch.
+	// Each page is written once: four of the text and one of the branch.
 	if got, want := len(folder(t, dir)), len(lengths)+1+4; got != want {
 		t.Errorf("%d files, want %d", got, want)
 	}
@@ -145,7 +145,7 @@ func TestDiskTellsModelsApart(t *testing.T) {
 		}
 		c.Close()
 	}
-	// Room for drafts is not part of what is remembered.
+	// The space for drafts is not part of an entry.
 	n := newToy(t, 1<<20)
 	o := Options{Target: toyTarget, Drafts: []state.Layout{toyMemory}, Tiers: store.Tiers{Disk: openDisk(t, dir, store.DiskOptions{Fingerprint: "a"})}}
 	o.Target.MaxDrafts += 3
@@ -156,8 +156,7 @@ func TestDiskTellsModelsApart(t *testing.T) {
 	}
 }
 
-// TestDiskIgnoresWhatItCannotUse damages files in every way. Each is a miss, a line in the
-// log, and no longer there.
+// TestDiskIgnoresWhatItCannotUse damages files in every way. Each is a miss, logged in one line and removed.
 func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 	other := t.TempDir()
 	foreign := fill(t, other, store.DiskOptions{Fingerprint: "b"}, 1, 100)
@@ -221,7 +220,7 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 // headerBytes is the size of a file's header: magic, version, number of sections, key.
 const headerBytes = 8 + 4 + 4 + 16
 
-// reseal makes the checksum right again.
+// reseal corrects the checksum.
 func reseal(b []byte) []byte {
 	b = b[:len(b)-sha256.Size]
 	sum := sha256.Sum256(b)
@@ -246,7 +245,7 @@ func TestDiskLeavesForeignFilesAlone(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// What a killed process was writing goes after a while.
+	// The temporary file of a killed process is removed after an hour.
 	if err := os.Chtimes(filepath.Join(dir, "x.tmp"), time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +261,7 @@ func TestDiskLeavesForeignFilesAlone(t *testing.T) {
 	}
 }
 
-// TestDiskStaysWithinItsBound writes more than fits, and finds what was used last.
+// TestDiskStaysWithinItsBound writes more than fits, and finds the most recently used entries.
 func TestDiskStaysWithinItsBound(t *testing.T) {
 	dir := t.TempDir()
 	one := int64(0)
@@ -300,7 +299,7 @@ func TestDiskStaysWithinItsBound(t *testing.T) {
 	if d.Stats().Removed != 6 { // a page and an entry of three texts
 		t.Errorf("%+v", d.Stats())
 	}
-	// The next process removes by what the files say.
+	// The next process removes files by their times.
 	for i, f := range folder(t, dir) {
 		if err := os.Chtimes(f, time.Time{}, time.Now().Add(-time.Hour-time.Duration(i)*time.Second)); err != nil {
 			t.Fatal(err)
@@ -328,12 +327,12 @@ func TestDiskStaysWithinItsBound(t *testing.T) {
 	}
 }
 
-// unwritable is a device that takes nothing.
+// unwritable is a device whose writes fail.
 type unwritable struct{ backend.Backend }
 
 func (unwritable) WriteBytes(backend.Tensor, []byte) error { return errors.New("the device fails") }
 
-// TestFilesOutliveTheDevice checks that no file is blamed for what a device cannot take.
+// TestFilesOutliveTheDevice checks that no file is ignored because of a device error.
 func TestFilesOutliveTheDevice(t *testing.T) {
 	dir := t.TempDir()
 	files := fill(t, dir, store.DiskOptions{}, 1, 100)
@@ -398,7 +397,7 @@ func TestDiskWithoutTheDrafter(t *testing.T) {
 	tokens := story(1, 300)
 	for name, c := range map[string]struct {
 		with  []int // lengths that are stored with the drafter's state
-		found int   // length of what is found with it
+		found int   // length of the longest entry with it
 	}{
 		"none":     {nil, 0},
 		"shorter":  {[]int{65, 130}, 130},

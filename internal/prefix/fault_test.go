@@ -11,18 +11,18 @@ import (
 	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
-// bomb is a log whose lines with a certain text panic, as a background task panicked would.
-type bomb struct {
+// panicking is a log that panics at lines with a text.
+type panicking struct {
 	slog.Handler
 	text   string
 	faults chan string // that were logged
 }
 
-func (b *bomb) Enabled(context.Context, slog.Level) bool { return true }
+func (b *panicking) Enabled(context.Context, slog.Level) bool { return true }
 
-func (b *bomb) Handle(_ context.Context, r slog.Record) error {
+func (b *panicking) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, b.text) {
-		panic("blown log")
+		panic("log")
 	}
 	if strings.Contains(r.Message, "background task panicked") {
 		b.faults <- r.Message
@@ -30,15 +30,14 @@ func (b *bomb) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestDiskSurvivesPanics has the goroutines that read and write panic: who waits for them
-// is told, and the disk goes on.
+// TestDiskSurvivesPanics has reads and writes panic in the background: waiting requests continue, and the disk works.
 func TestDiskSurvivesPanics(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range fill(t, dir, store.DiskOptions{}, 1, 100) {
 		filetest.Write(t, name, "damaged")
 	}
 	n := newToy(t, 1<<20)
-	log := &bomb{text: "file ignored", faults: make(chan string, 10)}
+	log := &panicking{text: "file ignored", faults: make(chan string, 10)}
 	d := openDisk(t, dir, store.DiskOptions{Log: slog.New(log)})
 	c := n.cache(d)
 	if got := fetched(c, story(0, 101)); got != 0 {
@@ -51,7 +50,7 @@ func TestDiskSurvivesPanics(t *testing.T) {
 	}
 
 	dir = t.TempDir()
-	log = &bomb{text: "file not written", faults: make(chan string, 10)}
+	log = &panicking{text: "file not written", faults: make(chan string, 10)}
 	d = openDisk(t, dir, store.DiskOptions{Log: slog.New(log)})
 	c = n.cache(d)
 	if err := os.RemoveAll(dir); err != nil {
@@ -63,7 +62,7 @@ func TestDiskSurvivesPanics(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// What was not written is no longer on the list: it is queued again.
+	// Files that were not written are queued again.
 	c.Close()
 	c = n.cache(d)
 	n.remember(c, story(1, 101), 100)

@@ -39,8 +39,7 @@ func (r *rig) cache(d *store.Disk) *prefix.Cache {
 	return prefix.New(r.Pool, prefix.Options{Target: r.Layout(), Drafts: []state.Layout{r.Head().Layout()}, Tiers: store.Tiers{Disk: d}})
 }
 
-// reader reads a text: the model its tokens, the head the pairs of a hidden row and the
-// token after it, one behind.
+// reader feeds a text: its tokens to the model, and pairs of a hidden row and the token after it to the head.
 type reader struct {
 	*rig
 	text           []int32
@@ -61,7 +60,7 @@ func (x *reader) close() {
 	x.memory.Close()
 }
 
-// read reads on to a length, the last drafts of it as drafts, with wrong ones behind.
+// read feeds the text up to a length, the last tokens as drafts, with two wrong drafts behind them.
 func (x *reader) read(to, drafts int) {
 	x.t.Helper()
 	from := x.target.Len()
@@ -99,7 +98,7 @@ func (x *reader) keep(to map[int][]float32, from int, out model.Output, n int) {
 	}
 }
 
-// restore starts behind what a cache knows.
+// restore starts behind the longest entry of a cache and returns its length.
 func (x *reader) restore(c *prefix.Cache) int {
 	x.t.Helper()
 	h := c.Find(prefix.Salt{}, prefix.Text{Tokens: x.text}, true)
@@ -114,7 +113,7 @@ func (x *reader) restore(c *prefix.Cache) int {
 	return h.Len()
 }
 
-// same compares rows with those of a reader that knows more of them.
+// same compares rows with those of a reader that has all of them.
 func (x *reader) same(what string, want *reader) {
 	x.t.Helper()
 	for name, rows := range map[string][2]map[int][]float32{"logits": {x.logits, want.logits}, "drafts": {x.head, want.head}} {
@@ -128,7 +127,7 @@ func (x *reader) same(what string, want *reader) {
 	}
 }
 
-// randomText is tokens that mean nothing.
+// randomText is n random tokens.
 func randomText(rng *rand.Rand, vocab, n int) []int32 {
 	text := make([]int32, n)
 	for i := range text {
@@ -147,8 +146,8 @@ var subjects = []struct {
 	{"dense", model.Options{MaxDrafts: 8, KVBits: 8}},
 }
 
-// TestHitEqualsPrefill stores boundaries of a text, and compares what follows each of
-// them, the head's drafts included, with reading the text from the start.
+// TestHitEqualsPrefill stores boundaries of a text. The logits and drafts after each of them equal those of a prefill
+// from the start.
 func TestHitEqualsPrefill(t *testing.T) {
 	for _, sub := range subjects {
 		if testing.Short() && sub.name == "tiny" {
@@ -199,9 +198,8 @@ func TestHitEqualsPrefill(t *testing.T) {
 	}
 }
 
-// TestHitsGoTheirOwnWays alternates between two texts with one prefix, and compares
-// each with itself alone.
-func TestHitsGoTheirOwnWays(t *testing.T) {
+// TestHitsAreIndependent alternates between texts with one prefix, and compares each with itself alone.
+func TestHitsAreIndependent(t *testing.T) {
 	for _, sub := range subjects[1:] {
 		t.Run(fmt.Sprintf("%s/kv=%d", sub.name, sub.o.KVBits), func(t *testing.T) {
 			r := open(t, sub.name, sub.o)
@@ -240,7 +238,7 @@ func TestHitsGoTheirOwnWays(t *testing.T) {
 	}
 }
 
-// TestDiskHitEqualsPrefill is the same for another process that has only the folder.
+// TestDiskHitEqualsPrefill is TestHitEqualsPrefill for a new cache of the same folder.
 func TestDiskHitEqualsPrefill(t *testing.T) {
 	sub := subjects[1]
 	dir := t.TempDir()
@@ -283,9 +281,8 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	y.same("from the folder", x)
 }
 
-// TestSharedHitEqualsPrefillOnOtherInstructionSets has each instruction set of this machine store a
-// prefix in a store of its own, and each other one go on behind it, with the bits of one that has
-// read everything itself.
+// TestSharedHitEqualsPrefillOnOtherInstructionSets has each instruction set of this machine store a prefix. Each other
+// one continues behind it with the bits of a prefill.
 func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
 	sub := subjects[1]
 	rng := rand.New(rand.NewPCG(21, 9))

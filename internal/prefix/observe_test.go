@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// listener is what an observer knows by what it heard.
+// listener is an observer that keeps the reported boundaries.
 type listener struct {
 	t       *testing.T
 	has     map[string]bool
@@ -61,16 +61,15 @@ func await(t *testing.T, d *store.Disk) {
 	}
 }
 
-// heard is whether the listener knows of tokens.
+// heard reports whether tokens were reported to the listener.
 func (c *Cache) heard(l *listener, tokens []int32) bool {
-	c.shown.mu.Lock() // the disk's background may be telling it something
+	c.shown.mu.Lock() // the background of the disk may call the listener
 	defer c.shown.mu.Unlock()
 	return l.has[fmt.Sprint(tokens, []Rows(nil))]
 }
 
-// TestObserverHearsWhatCanBeResumed lets texts come and go in a pool that is often full, with and
-// without a disk that is full as well, and then asks the cache for every prefix of pages: what
-// the observer knows of is found, and nothing else is.
+// TestObserverHearsWhatCanBeResumed stores texts at random in a pool that is often full, without a disk, and with full and
+// empty ones. Then it searches every prefix of whole pages: exactly the reported ones are found.
 func TestObserverHearsWhatCanBeResumed(t *testing.T) {
 	const stories, pages = 5, 4
 	disks := []int64{0, 1 << 15, 1 << 18} // bytes: none, one that is often full, one that is not
@@ -92,7 +91,7 @@ func TestObserverHearsWhatCanBeResumed(t *testing.T) {
 					continue
 				}
 				for len(x.tokens) < len(tokens)-1 && rng.IntN(6) > 0 { // or it is canceled
-					// Pieces end at pages more often than not.
+					// Most pieces end at pages.
 					to := min(len(x.tokens)+1+rng.IntN(100), len(tokens)-1)
 					if rng.IntN(3) > 0 {
 						to = (to + backend.PageTokens - 1) / backend.PageTokens * backend.PageTokens
@@ -150,7 +149,7 @@ func TestObserverHearsWhatCanBeResumed(t *testing.T) {
 	}
 }
 
-// TestObserverHearsOnlyWhatAnyRequestResumes stores texts that only some requests find.
+// TestObserverHearsOnlyWhatAnyRequestResumes stores texts with salts, images and without the drafter.
 func TestObserverHearsOnlyWhatAnyRequestResumes(t *testing.T) {
 	n := newToy(t, 1<<20)
 	l := newListener(t)

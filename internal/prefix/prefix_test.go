@@ -26,7 +26,7 @@ func story(seed uint64, n int) []int32 {
 	return tokens
 }
 
-// remember feeds a text and stores it at each of the lengths.
+// remember feeds a text and stores it at the lengths.
 func (n *toy) remember(c *Cache, tokens []int32, lengths ...int) {
 	n.t.Helper()
 	x := n.open()
@@ -41,7 +41,7 @@ func (n *toy) remember(c *Cache, tokens []int32, lengths ...int) {
 	}
 }
 
-// found is the length of what is found of tokens, 0 for nothing.
+// found is the length of the entry of a text, 0 if there is none.
 func found(c *Cache, tokens []int32) int {
 	h := c.Find(Salt{}, Text{Tokens: tokens}, true)
 	if h == nil {
@@ -83,7 +83,7 @@ func TestFindReturnsTheLongestBoundary(t *testing.T) {
 	}
 }
 
-// TestStoreSharesPages follows one text through two sequences that read it independently.
+// TestStoreSharesPages stores one text of two sequences that were fed independently.
 func TestStoreSharesPages(t *testing.T) {
 	n := newToy(t, 1<<20)
 	c := n.cache(nil)
@@ -186,7 +186,7 @@ func TestShrinkGivesUpTheLeastRecentlyUsed(t *testing.T) {
 	c.Close()
 }
 
-// TestPoolTakesFromTheCache fills the budget with entries and then wants it for a sequence.
+// TestPoolTakesFromTheCache fills the budget with entries and then opens a sequence.
 func TestPoolTakesFromTheCache(t *testing.T) {
 	page := toyTarget.PageBytes() + toyMemory.PageBytes()
 	n := newToy(t, 12*page)
@@ -205,7 +205,7 @@ func TestPoolTakesFromTheCache(t *testing.T) {
 		}
 	}
 	x.check("alone in the end", tokens[len(x.tokens)])
-	// What cannot be had from the cache is refused, and nothing is stored.
+	// If evictions are not enough, memory is refused and nothing is stored.
 	if err := x.store(c); err != nil && !errors.Is(err, state.ErrFull) {
 		t.Error(err)
 	}
@@ -216,8 +216,8 @@ func TestPoolTakesFromTheCache(t *testing.T) {
 	}
 }
 
-// TestStoreLeavesOutWhatCannotBeCut has a drafter with recurrent memory, which is one pair ahead
-// of what may be stored, and then is not.
+// TestStoreLeavesOutWhatCannotBeCut has a drafter with recurrent memory, with one pair more than may be stored, and then
+// without it.
 func TestStoreLeavesOutWhatCannotBeCut(t *testing.T) {
 	n := newToy(t, 1<<20)
 	n.memory = state.Layout{Layers: []state.Layer{state.Delta{KeyHeads: 1, ValueHeads: 1, KeyDim: 1, ValueDim: 1, Kernel: 1}}}
@@ -265,8 +265,8 @@ func TestStoreLeavesOutWhatCannotBeCut(t *testing.T) {
 	}
 }
 
-// TestCacheEqualsDeepCopies lets sequences that share prefixes come and go, in a pool that
-// is often full, and checks all that they remember.
+// TestCacheEqualsDeepCopies opens and closes sequences with common prefixes at random, in a pool that is often full, and
+// checks their states.
 func TestCacheEqualsDeepCopies(t *testing.T) {
 	for seed := range uint64(2 * len(mixtures)) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -326,8 +326,7 @@ func TestCacheEqualsDeepCopies(t *testing.T) {
 	}
 }
 
-// begin restores what is known of a text of many prefixes that are alike, and reports
-// whether there was anything.
+// begin restores the longest entry of a text of many similar prefixes, and reports whether there was one.
 func (x *text) begin(c *Cache, rng *rand.Rand) int {
 	x.t.Helper()
 	tokens := append(story(uint64(rng.IntN(3)), 20+rng.IntN(150)), 501)
@@ -348,7 +347,7 @@ func (x *text) begin(c *Cache, rng *rand.Rand) int {
 	return 1
 }
 
-// more is what a text goes on with, and a token after it: a story or something of its own.
+// more is the continuation of a text, and a token after it: of its story, or random tokens.
 func (x *text) more(rng *rand.Rand) []int32 {
 	at, count := len(x.tokens), 2+rng.IntN(40)
 	tokens := make([]int32, count)

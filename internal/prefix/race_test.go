@@ -4,7 +4,7 @@ package prefix
 
 import "testing"
 
-// TestRace has the tests in which several goroutines meet: make race runs it.
+// TestRace runs tests with several goroutines; make race runs it.
 func TestRace(t *testing.T) {
 	t.Run("DiskOutlivesTheProcess", TestDiskOutlivesTheProcess)
 	t.Run("DiskIgnoresWhatItCannotUse", TestDiskIgnoresWhatItCannotUse)

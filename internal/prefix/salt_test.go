@@ -6,8 +6,7 @@ import (
 	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
-// TestSaltsKeepTextsApart stores a text under one salt and looks for it under others, in
-// memory and with nothing but the folder.
+// TestSaltsKeepTextsApart stores a text under one salt and searches it under others, in memory and on disk.
 func TestSaltsKeepTextsApart(t *testing.T) {
 	dir := t.TempDir()
 	n := newToy(t, 1<<20)
@@ -47,7 +46,7 @@ func TestSaltsKeepTextsApart(t *testing.T) {
 			t.Errorf("salt %x: %d tokens found, want %d", salt, got, l)
 		}
 	}
-	// Nothing is shared, so that nothing can be told from what is counted.
+	// Salts share no nodes, so the counters reveal nothing about texts of another salt.
 	if s := c.Stats(); s.Entries != 2 || len(c.roots) != 2 {
 		t.Errorf("%+v, %d roots", s, len(c.roots))
 	}

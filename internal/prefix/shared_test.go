@@ -22,7 +22,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// flaky is a folder that fails when it is told to.
+// flaky is a folder whose calls can be made to fail.
 type flaky struct {
 	store.Folder
 	fault atomic.Pointer[func(op, name string, data []byte) ([]byte, error)]
@@ -38,7 +38,7 @@ func newFlaky(t *testing.T) *flaky {
 	return &flaky{Folder: f}
 }
 
-// set has every call go through a function, nil for none.
+// set passes every call through a function; nil: none.
 func (f *flaky) set(fault func(op, name string, data []byte) ([]byte, error)) {
 	if fault == nil {
 		f.fault.Store(nil)
@@ -90,7 +90,7 @@ type process struct {
 	token float64 // seconds
 }
 
-// resume has a text begin behind the first n of its tokens, which the cache has.
+// resume restores the first n tokens of a text, which the cache has.
 func (p *process) resume(tokens []int32, n int) {
 	p.t.Helper()
 	h := p.c.Find(Salt{}, Text{Tokens: tokens}, true)
@@ -134,7 +134,7 @@ func newProcess(t *testing.T, files store.Store, o store.SharedOptions, disk *st
 	return p
 }
 
-// end closes the process; what is queued is written.
+// end writes queued files and closes the process.
 func (p *process) end() {
 	if p.c != nil {
 		p.c.Close()
@@ -143,7 +143,7 @@ func (p *process) end() {
 	}
 }
 
-// write has a process of its own store a text at some lengths.
+// write stores a text at some lengths by a new process.
 func write(t *testing.T, files store.Store, tokens []int32, lengths ...int) {
 	t.Helper()
 	p := newProcess(t, files, store.SharedOptions{}, nil)
@@ -151,12 +151,11 @@ func write(t *testing.T, files store.Store, tokens []int32, lengths ...int) {
 	p.end()
 }
 
-// TestSharedServesOtherProcesses has processes store boundaries of texts with common prefixes, at
-// random, and others look for texts that part from them anywhere: the longest boundary that there
-// is is found, with the right contents, and the lookups stay few.
+// TestSharedServesOtherProcesses has processes store random boundaries of texts with common prefixes. Other processes search
+// texts that differ from some token on: they find the longest boundary, with its contents, by few lookups.
 func TestSharedServesOtherProcesses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	observed := 0 // boundaries that an observer has heard of
+	observed := 0 // boundaries that were reported to an observer
 	for round := range 6 {
 		files := newFlaky(t)
 		base := story(uint64(round), 3000)
@@ -223,8 +222,7 @@ func TestSharedServesOtherProcesses(t *testing.T) {
 	}
 }
 
-// TestSharedAsksOnceForNothing: a text of which nothing is there costs one exchange, and none for
-// a while after that.
+// TestSharedAsksOnceForNothing searches a text that the store lacks: one exchange, and none in the next half minute.
 func TestSharedAsksOnceForNothing(t *testing.T) { synctest.Test(t, testSharedAsksOnce) }
 
 func testSharedAsksOnce(t *testing.T) {
@@ -277,8 +275,8 @@ func TestSharedIsWrittenAfterUses(t *testing.T) {
 	}
 }
 
-// TestSharedDegrades takes the store away and brings it back: lookups meanwhile miss
-// without a request, one log line reports each change, and no intervention is needed.
+// TestSharedDegrades has the store fail and work again. Meanwhile lookups miss without a request. One log line reports each
+// change.
 func TestSharedDegrades(t *testing.T) { synctest.Test(t, testSharedDegrades) }
 
 func testSharedDegrades(t *testing.T) {
@@ -315,7 +313,7 @@ func testSharedDegrades(t *testing.T) {
 		}
 		files.set(nil)
 		time.Sleep(time.Minute)
-		fetched(p.c, story(999, 201)) // has the store asked
+		fetched(p.c, story(999, 201)) // probes the store
 		synctest.Wait()
 		if n := fetched(p.c, texts[20+len(op)]); n != 200 {
 			t.Errorf("after %s works again: found %d tokens", op, n)
@@ -324,7 +322,7 @@ func testSharedDegrades(t *testing.T) {
 			t.Errorf("%d warnings", n)
 		}
 	}
-	// A key that may not write reads all the same.
+	// A store that refuses writes is still read.
 	files.set(func(at, _ string, data []byte) ([]byte, error) {
 		if at == "put" {
 			return nil, os.ErrPermission
@@ -343,8 +341,8 @@ func testSharedDegrades(t *testing.T) {
 	}
 }
 
-// TestSharedIgnoresWhatItCannotUse damages every kind of file in every way: a miss, a line in the
-// log, and the next one who computes the text replaces the file.
+// TestSharedIgnoresWhatItCannotUse damages every kind of file in every way. Each is a miss, logged in one line, and replaced
+// when the text is stored again.
 func TestSharedIgnoresWhatItCannotUse(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"a bit":        func(b []byte) []byte { b[len(b)/2] ^= 4; return b },
@@ -422,8 +420,8 @@ func TestSharedRefusesWhatIsComputedFaster(t *testing.T) {
 		want     int
 		refused  int64
 	}{
-		{0, time.Second, 1 << 10, true, 300, 0},    // it is not known how fast the model is
-		{0.1, time.Second, 1 << 10, false, 300, 0}, // nor the store
+		{0, time.Second, 1 << 10, true, 300, 0},    // the speed of the model is unknown
+		{0.1, time.Second, 1 << 10, false, 300, 0}, // the speed of the store is unknown
 		{1, time.Millisecond, 1 << 30, true, 300, 0},
 		{1e-4, time.Millisecond, 1 << 10, true, 0, 1},
 		{1e-4, time.Second, 1 << 30, true, 0, 0}, // not even asked
@@ -442,7 +440,7 @@ func TestSharedRefusesWhatIsComputedFaster(t *testing.T) {
 			if x := p.s.Stats(); got != c.want || x.Refused != c.refused {
 				t.Errorf("%+v: found %d tokens, %+v", c, got, x)
 			}
-			// What would not be fetched is not written.
+			// A prefix that would not be fetched is not written.
 			p.remember(p.c, story(7, 301), 300)
 			p.end()
 			if x := p.s.Stats(); c.want == 0 && x.Written > 0 {
@@ -452,7 +450,7 @@ func TestSharedRefusesWhatIsComputedFaster(t *testing.T) {
 	}
 }
 
-// stuck is a store whose files never come.
+// stuck is a store that never returns a file.
 type stuck struct{ *flaky }
 
 func (s stuck) Get(ctx context.Context, _ string, _ int64) ([]byte, error) {
@@ -460,9 +458,9 @@ func (s stuck) Get(ctx context.Context, _ string, _ int64) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
-// TestSharedGivesUpOnASlowStore: a request waits little longer than computing takes.
+// TestSharedGivesUpOnASlowStore checks that a request waits as long as computing takes.
 func TestSharedGivesUpOnASlowStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where only the store's silence takes time
+	synctest.Test(t, func(t *testing.T) { // only waiting for the store takes time
 		files := newFlaky(t)
 		tokens := story(1, 301)
 		write(t, files, tokens, 300)
@@ -472,7 +470,7 @@ func TestSharedGivesUpOnASlowStore(t *testing.T) {
 		if n, x := fetched(p.c, tokens), p.s.Stats(); n != 0 || x.Late != 1 || x.Down || x.BytesPerSecond == 0 || time.Since(began) != time.Minute {
 			t.Errorf("found %d tokens after %v, %+v", n, time.Since(began), x)
 		}
-		// It is known to be slow now, and left alone where computing is faster.
+		// The store is measured as slow now, and is not used if computing is faster.
 		p.token = 1e-9
 		if n, x := fetched(p.c, tokens), p.s.Stats(); n != 0 || x.Late != 1 {
 			t.Errorf("found %d tokens, %+v", n, x)
@@ -480,8 +478,8 @@ func TestSharedGivesUpOnASlowStore(t *testing.T) {
 	})
 }
 
-// TestSharedFillsTheFolder: what came from the store is in the folder then, and is read from there
-// by the next process, which asks the store for the rest only.
+// TestSharedFillsTheFolder checks that fetched files are written to the folder. The next process reads them there, and
+// fetches only the rest.
 func TestSharedFillsTheFolder(t *testing.T) {
 	files := newFlaky(t)
 	tokens := story(1, 1000)
@@ -516,10 +514,10 @@ func TestSharedFillsTheFolder(t *testing.T) {
 		t.Errorf("found %d tokens with %d files of the store", n, gets)
 	}
 	p.resume(tokens, 700)
-	// A store that is gone leaves what the folder has.
+	// Without the store, the folder still has its files.
 	files.set(func(string, string, []byte) ([]byte, error) { return nil, errors.New("gone") })
 	p.end()
-	disk.Close() // which writes what still waits
+	disk.Close() // which writes queued files
 	disk = openDisk(t, dir, store.DiskOptions{})
 	q := newProcess(t, files, store.SharedOptions{}, disk)
 	if n := fetched(q.c, append(slices.Clone(tokens[:700]), story(5, 200)...)); n != 700 {
@@ -527,7 +525,7 @@ func TestSharedFillsTheFolder(t *testing.T) {
 	}
 }
 
-// TestSharedKeepsSaltsApart stores under one salt and looks under another.
+// TestSharedKeepsSaltsApart stores under one salt and searches under another.
 func TestSharedKeepsSaltsApart(t *testing.T) {
 	files := newFlaky(t)
 	tokens := story(1, 201)
@@ -575,8 +573,8 @@ func TestSharedSurvivesPanics(t *testing.T) {
 	}
 }
 
-// TestSharedFetchesOnceForMany has requests with one prefix come at once, as they do when a replica
-// starts: all find it, and it is fetched once.
+// TestSharedFetchesOnceForMany has requests with one prefix at the same time, as when a replica starts: it is fetched once,
+// and all find it.
 func TestSharedFetchesOnceForMany(t *testing.T) { synctest.Test(t, testSharedFetchesOnce) }
 
 func testSharedFetchesOnce(t *testing.T) {

@@ -8,16 +8,16 @@ import (
 	"github.com/foretoken/foretoken/internal/prefix/store"
 )
 
-// imageText is a text with images: what the cache is told of it, and ids that stand for what was
-// really fed. Those of two images differ, and so do those of one with other positions.
+// imageText is a text with images, and ids that identify the fed rows. They differ for two images, and for two positions
+// of one image.
 type imageText struct {
 	text Text
 	fed  []int32
 }
 
-// newMosaic puts a text and images of one size together at random, so that many begin with the
-// same ids. Of images there are two, at positions of three kinds.
-func newMosaic(rng *rand.Rand, length int) (m imageText) {
+// newImageText combines a text and two images of one size at random, at positions of three kinds. Many results begin with
+// the same ids.
+func newImageText(rng *rand.Rand, length int) (m imageText) {
 	for len(m.fed) < length {
 		if rng.IntN(3) == 0 {
 			ids := story(0, 20)
@@ -40,9 +40,8 @@ func newMosaic(rng *rand.Rand, length int) (m imageText) {
 	return m
 }
 
-// TestImagesAreKeptApart stores texts with images, all of whose ids are the same, at many
-// lengths, and looks for others that begin like them: in memory, and with nothing but the folder.
-// What is found must be the longest stored prefix of what was really fed, and its state.
+// TestImagesAreKeptApart stores texts with images, whose ids are all the same, at many lengths, and searches similar ones in
+// memory and on disk. It must find the longest stored prefix of the fed rows, with its state.
 func TestImagesAreKeptApart(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 14))
 	dir := t.TempDir()
@@ -51,7 +50,7 @@ func TestImagesAreKeptApart(t *testing.T) {
 	c := n.cache(d)
 	var stored [][]int32
 	for range 8 {
-		m := newMosaic(rng, 300)
+		m := newImageText(rng, 300)
 		x := n.open()
 		for at := 0; len(x.tokens) < 250; at = len(x.tokens) {
 			end := at + []int{1, 19, 44, 64}[rng.IntN(4)*min(at, 1)]
@@ -70,7 +69,7 @@ func TestImagesAreKeptApart(t *testing.T) {
 	check := func(where string, c *Cache) {
 		t.Helper()
 		for seed := range uint64(60) {
-			m := newMosaic(rand.New(rand.NewPCG(seed, 14)), 140+int(seed))
+			m := newImageText(rand.New(rand.NewPCG(seed, 14)), 140+int(seed))
 			want := 0
 			for _, s := range stored {
 				if len(s) < len(m.fed) && slices.Equal(s, m.fed[:len(s)]) {
@@ -110,7 +109,7 @@ func TestImagesAreKeptApart(t *testing.T) {
 	t.Logf("%d texts stored, %d found that end inside of an image", len(stored), inside)
 }
 
-// TestDigestOfText has none, and says of rows which they are and where.
+// TestDigestOfText checks that text has no digest, and that of rows depends on the rows and their places.
 func TestDigestOfText(t *testing.T) {
 	text := Text{Inputs: []Input{{At: 10, N: 20, Hash: [32]byte{1}}, {At: 30, N: 5, Hash: [32]byte{2}}}}
 	if text.digest(0, 10) != (digest{}) || text.digest(35, 99) != (digest{}) {

@@ -10,7 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// A model and a drafter whose memories are easy to predict.
+// A model and a drafter whose states are easy to predict.
 var (
 	toyTarget = state.Layout{
 		Layers: []state.Layer{
@@ -70,7 +70,7 @@ func newMixture(t *testing.T, mixture, pages, recurrent int) *toy {
 	return n
 }
 
-// text is a sequence on the toy: what was fed, and what remembers it.
+// text is a sequence on the toy: its tokens and its states.
 type text struct {
 	*toy
 	tokens         []int32
@@ -99,7 +99,7 @@ func (x *text) close() {
 
 func mix(h float32, id int32) float32 { return float32((int(h)*31 + int(id) + 7) % 65521) }
 
-// hash is what the target remembers of tokens.
+// hash is the target's state after tokens.
 func hash(tokens []int32) (h float32) {
 	for _, id := range tokens {
 		h = mix(h, id)
@@ -161,7 +161,7 @@ func slotBytes(slot backend.Tensor, v float32) []byte {
 }
 
 // feed appends tokens; the drafter gets all pairs, the last of them with the token next.
-// It reports false, and nothing is fed, where there is no memory.
+// Without memory it feeds nothing and reports false.
 func (x *text) feed(next int32, tokens ...int32) bool {
 	x.t.Helper()
 	if x.target.Reserve(len(tokens)) != nil || x.memory.Reserve(len(tokens)+1) != nil {
@@ -219,7 +219,7 @@ func (x *text) check(what string, next int32) {
 	if len(x.tokens) == 0 {
 		return
 	}
-	// What is remembered is looked at as the next call would see it.
+	// The pages are those that the next call would read.
 	if x.target.Reserve(0) != nil || x.memory.Reserve(0) != nil {
 		x.t.Fatalf("%s: no room for nothing", what)
 	}
@@ -246,17 +246,17 @@ func (x *text) check(what string, next int32) {
 	}
 }
 
-// store keeps the text's memories.
+// store stores the states of the text.
 func (x *text) store(c *Cache) error { return x.storeWith(c, x.memory) }
 
-// storeWith is store with another memory of the drafter, or without one.
+// storeWith is store with another state of the drafter, or without one.
 func (x *text) storeWith(c *Cache, memory *state.State) error {
 	x.t.Helper()
 	x.write(x.row, 0, hash(x.tokens)+0.5)
 	return c.Store(Salt{}, Text{Tokens: x.tokens}, x.target, Draft{memory, x.row})
 }
 
-// restore takes what a hit knows of tokens, and checks it. If the hit has no memory of the drafter, that is made anew.
+// restore restores the states of a hit and checks them. If it lacks that of the drafter, the pairs are fed again.
 func (x *text) restore(h *Hit, tokens []int32) {
 	x.t.Helper()
 	if err := h.Restore(x.target, x.memory); err != nil {
