@@ -348,31 +348,8 @@ func effective(t testing.TB, dir string) map[string][]float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := map[string][]float32{}
 	v.IncludeTower()
-	for i := range v.Weights {
-		w := &v.Weights[i]
-		if !w.IsMatrix() {
-			if list[w.Name], err = w.Values(); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		ms, err := w.Matrices()
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := make([]float32, 0, w.Parameters())
-		row := make([]float32, w.Cols)
-		for j := range ms {
-			for r := range ms[j].Rows {
-				ms[j].Row(row, r)
-				x = append(x, row...)
-			}
-		}
-		list[w.Name] = x
-	}
-	return list
+	return modeltest.Numbers(t, v)
 }
 
 // same compares numbers by their bits.

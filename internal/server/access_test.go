@@ -15,10 +15,7 @@ import (
 )
 
 func TestKeys(t *testing.T) {
-	keys, err := NewKeys("first", "second key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := keysOf(t, "first", "second key")
 	r := start(t, func(o *Options) { o.Keys = keys })
 	for _, x := range []struct {
 		path   string

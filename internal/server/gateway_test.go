@@ -29,10 +29,7 @@ func (r *running) metricsOf() (url string, ended <-chan error) {
 
 // TestMetricsNeedNoKeyOnTheirOwnListener reads a server with keys as a gateway does.
 func TestMetricsNeedNoKeyOnTheirOwnListener(t *testing.T) {
-	keys, err := NewKeys("secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := keysOf(t, "secret")
 	events := kvevents.New(kvevents.Options{Pod: "here", BlockTokens: foretoken.PageTokens})
 	defer events.Close()
 	r := start(t, func(o *Options) { o.Keys, o.Events = keys, events })

@@ -171,10 +171,7 @@ func TestBatchGoesOnAfterARestart(t *testing.T) {
 }
 
 func TestBatchesBelongToTheirKey(t *testing.T) {
-	keys, err := NewKeys("one", "two")
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := keysOf(t, "one", "two")
 	r, ahead := startBatches(t, t.TempDir(), func(o *Options) { o.Keys = keys })
 	one, two := []string{"Authorization", "Bearer one"}, []string{"Authorization", "Bearer two"}
 	b := r.wait(r.begin(line("a", `{"messages":[{"role":"user","content":"Hi."}],"max_tokens":4}`), one...).ID, batch.Completed, one...)

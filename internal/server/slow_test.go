@@ -128,10 +128,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 // one that was not read to its end: both have a time limit.
 func TestUnreadBodiesAreCutOff(t *testing.T) {
 	const bodies = writeStall / 2 // later the answer is not sent any more
-	keys, err := NewKeys("secret")
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := keysOf(t, "secret")
 	limits := func(o *Options) { o.BodyTimeout, o.Keys = bodies, keys }
 	piped(t, limits, func(t *testing.T, s *Server, p *pipes) {
 		s.mux.HandleFunc(batches.PatternUpload, func(w http.ResponseWriter, r *http.Request) {

@@ -281,3 +281,38 @@ func Same(tb testing.TB, what string, got, want [][]float32) {
 		}
 	}
 }
+
+// Numbers returns the numbers of every listed weight, by name.
+func Numbers(tb testing.TB, v *weights.Inventory) map[string][]float32 {
+	tb.Helper()
+	list := map[string][]float32{}
+	for i := range v.Weights {
+		w := &v.Weights[i]
+		if list[w.Name] != nil {
+			tb.Errorf("%s is listed twice", w.Name)
+		}
+		x := make([]float32, 0, w.Parameters())
+		var err error
+		if w.IsMatrix() {
+			var ms []dtype.Matrix
+			ms, err = w.Matrices()
+			row := make([]float32, w.Cols)
+			for j := range ms {
+				for r := range ms[j].Rows {
+					ms[j].Row(row, r)
+					x = append(x, row...)
+				}
+			}
+		} else {
+			x, err = w.Values()
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if int64(len(x)) != w.Parameters() {
+			tb.Errorf("%s has %d numbers, not %d", w.Name, len(x), w.Parameters())
+		}
+		list[w.Name] = x
+	}
+	return list
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	"github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
@@ -106,27 +107,6 @@ func numbers(t *testing.T, c *checkpoint.Checkpoint) map[string][]float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := map[string][]float32{}
 	v.IncludeTower()
-	for i := range v.Weights {
-		w := &v.Weights[i]
-		if !w.IsMatrix() {
-			if list[w.Name], err = w.Values(); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		matrices, err := w.Matrices()
-		if err != nil {
-			t.Fatal(err)
-		}
-		row := make([]float32, w.Cols)
-		for j := range matrices {
-			for r := range matrices[j].Rows {
-				matrices[j].Row(row, r)
-				list[w.Name] = append(list[w.Name], row...)
-			}
-		}
-	}
-	return list
+	return modeltest.Numbers(t, v)
 }

@@ -11,50 +11,14 @@ import (
 
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // inventory lists a folder's weights.
 func inventory(t *testing.T, dir string, part weights.Portion) (*weights.Inventory, error) {
 	t.Helper()
-	c := golden.Open(t, dir)
-	return model.Inventory(c, part, slog.New(slog.DiscardHandler))
-}
-
-// numbersOf are the numbers of every weight, by name.
-func numbersOf(t *testing.T, v *weights.Inventory) map[string][]float32 {
-	t.Helper()
-	list := map[string][]float32{}
-	for i := range v.Weights {
-		w := &v.Weights[i]
-		if list[w.Name] != nil {
-			t.Errorf("%s is listed twice", w.Name)
-		}
-		var x []float32
-		if w.IsMatrix() {
-			ms, err := w.Matrices()
-			if err != nil {
-				t.Fatal(err)
-			}
-			row := make([]float32, w.Cols)
-			for j := range ms {
-				for r := range ms[j].Rows {
-					ms[j].Row(row, r)
-					x = append(x, row...)
-				}
-			}
-		} else {
-			var err error
-			if x, err = w.Values(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if int64(len(x)) != w.Parameters() {
-			t.Errorf("%s has %d numbers, not %d", w.Name, len(x), w.Parameters())
-		}
-		list[w.Name] = x
-	}
-	return list
+	return model.Inventory(golden.Open(t, dir), part, slog.New(slog.DiscardHandler))
 }
 
 // TestInventoryOfLayoutsIsOne lists the models of the specification in every layout:
@@ -65,7 +29,7 @@ func TestInventoryOfLayoutsIsOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := numbersOf(t, v)
+		want := modeltest.Numbers(t, v)
 		list := layouts()
 		if c.Config.Experts > 0 {
 			list = append(list, expertLayouts()...)
@@ -76,7 +40,7 @@ func TestInventoryOfLayoutsIsOne(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := numbersOf(t, v)
+				got := modeltest.Numbers(t, v)
 				if len(got) != len(want) {
 					t.Errorf("%d weights, want %d", len(got), len(want))
 				}
