@@ -156,7 +156,8 @@ func TestFailuresOfTheDriverEndWhatTheyMust(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.attention.splitBytes = 1 << 20
-			s := serve(t, b)
+			s := load(t, b)
+			s.start(t, s.head(), 8) // few sizes to rehearse
 			x.left.Store(c.at)
 			ids, errs := s.answers()
 			if x.left.Load() != 0 {
@@ -249,7 +250,7 @@ func TestClosedEnginesLeaveNothingOnTheDevice(t *testing.T) {
 	want := answersOfCPU(t)
 	b := open(t, Options{})
 	s := serve(t, b)
-	for i := range 3 {
+	for i := range 2 {
 		if i > 0 {
 			s.start(t, s.head(), 16)
 		}

@@ -147,7 +147,7 @@ func integerProduct(set *Set, w *Weight, from, to int, x Rows, s *Scratch) []flo
 }
 
 // cases is how many of n random cases to try: a twentieth in short tests, as emulators take their
-// time, and half as a rule.
+// time, and a third as a rule.
 func cases(n int) int {
 	switch {
 	case testing.Short() && long:
@@ -157,7 +157,7 @@ func cases(n int) int {
 	case long:
 		return 4 * n
 	}
-	return n / 2
+	return n / 3
 }
 
 // largeCases go past what kernels take at a time, in every direction.

@@ -156,7 +156,9 @@ func loadLanes(w *warp, in *instr, mask uint32) *Fault {
 	case x.space == spaceGlobal && x.plain:
 		return w.loadGlobal(in, mask)
 	case x.space == spaceParam:
-		return w.loadParam(in, mask)
+		if address, ok := w.alike(in, mask); ok {
+			return w.loadParam(in, mask, address)
+		}
 	}
 	for m := mask; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m) & 31
@@ -176,36 +178,41 @@ func loadLanes(w *warp, in *instr, mask uint32) *Fault {
 	return nil
 }
 
-// loadParam is loadLanes for parameters. Lanes mostly read the same address, one after another.
-func (w *warp) loadParam(in *instr, mask uint32) *Fault {
-	x, from, last := in.x, -1, uint64(0)
-	for m := mask; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m) & 31
-		address := w.at(in, lane)
-		if from >= 0 && address == last {
-			for j, r := range x.regs {
-				if x.wide[j] {
-					w.r64[r][lane] = w.r64[r][from&31]
-				} else {
-					w.r32[r][lane] = w.r32[r][from&31]
-				}
-			}
-			continue
+// alike returns the address of the lanes of mask, if all have the same.
+func (w *warp) alike(in *instr, mask uint32) (uint64, bool) {
+	address := w.at(in, first(mask))
+	for m := mask & (mask - 1); m != 0; m &= m - 1 {
+		if w.at(in, first(m)) != address {
+			return 0, false
 		}
-		data, f := w.fetch(spaceParam, address, x.bytes*len(x.regs), lane)
-		if f != nil {
-			return f
+	}
+	return address, true
+}
+
+// loadParam is loadLanes for parameters at one address.
+func (w *warp) loadParam(in *instr, mask uint32, address uint64) *Fault {
+	x := in.x
+	data, f := w.fetch(spaceParam, address, x.bytes*len(x.regs), first(mask))
+	if f != nil {
+		return f
+	}
+	for j, r := range x.regs {
+		if v := number(data[j*x.bytes:], x.bytes, x.signed); x.wide[j] {
+			fill(&w.r64[r], v, mask)
+		} else {
+			fill(&w.r32[r], uint32(v), mask)
 		}
-		for j, r := range x.regs {
-			if v := number(data[j*x.bytes:], x.bytes, x.signed); x.wide[j] {
-				w.r64[r][lane] = v
-			} else {
-				w.r32[r][lane] = uint32(v)
-			}
-		}
-		from, last = lane, address
 	}
 	return nil
+}
+
+// fill writes a number to the lanes of mask.
+func fill[T unsigned](d *[lanes]T, v T, mask uint32) {
+	for i := range d {
+		if mask>>i&1 != 0 {
+			d[i] = v
+		}
+	}
 }
 
 // loadShared is loadLanes for words. Lanes often read the same address: each is checked once.
