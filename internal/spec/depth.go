@@ -33,15 +33,17 @@ type Controller struct {
 	// Blocks are the maximum drafts of drafters that compute a whole draft in one step, by source; 0: a token is a step.
 	Blocks [cost.Drafters]int
 
-	accepted  [numSources][MaxDepth]frequency
-	tried     [cost.Drafters]float64 // runs that had a source, decaying
-	idle      [cost.Drafters]int     // rounds since drafts of a source were chosen, of those that could have had some
-	trial     int                    // drafts of the running trial, or of the last
-	left      int                    // rounds until a trial may begin, the running trial included
-	spent     float64                // rounds that trials have cost and that are not earned yet
-	price     float64                // tokens that the time of one level is worth: those of the choice in that time
-	runs      int                    // of the batch
-	each, row float64                // tokens that a run's share of one level is worth, and cost of a row of a pass for each run in tokens
+	accepted [numSources][MaxDepth]frequency
+	tried    [numSources]float64  // runs that had a source, decaying
+	begun    [numSources]int      // runs that had a source, up to firstRuns
+	idle     [cost.Drafters]int   // rounds since drafts of a source were chosen, of those that could have had some
+	trial    int                  // drafts of the running trial, or of the last
+	left     int                  // rounds until a trial may begin, the running trial included
+	spent    float64              // rounds that trials have cost and that are not earned yet
+	price    float64              // tokens that the time of one level is worth: those of the choice in that time
+	runs     int                  // of the batch
+	each     float64              // tokens that a run's share of one level is worth
+	rows     [1 + MaxCopy]float64 // cost of a number of drafts for each run in the pass, in tokens
 
 	// Scratch of Choose.
 	order      []increment // all drafts that could be made, the most likely first
@@ -79,6 +81,7 @@ const (
 	trialShare   = 0.002 // of all rounds, which trials may cost
 	trialAdvance = 0.2   // rounds that trials may cost at once
 	maxCharge    = 0.5   // rounds that a trial is charged at most: a larger charge would end trials for long
+	firstRuns    = 32    // that a drafter has before it is compared with another
 	trialRounds  = 2     // a plain pass after drafts is not typical; the next one is
 )
 
@@ -194,7 +197,9 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	}
 	n := len(batch)
 	c.runs, c.each = n, max(c.price/float64(n), 1/c.Pass(n))
-	c.row = (c.Pass(2*n) - c.Pass(n)) * c.each
+	for d := range c.rows {
+		c.rows[d] = (c.Pass(n*(1+d)) - c.Pass(n)) * c.each
+	}
 	var base plan
 	known := 0
 	for i, r := range records {
@@ -208,6 +213,7 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	for s := range c.idle {
 		c.idle[s] += min(len(c.order), 1)
 	}
+	c.countSources(batch)
 	for _, inc := range c.order[:n] {
 		if batch[inc.run].Depth++; batch[inc.run].Source.Computed() {
 			c.idle[batch[inc.run].Source] = 0
@@ -310,7 +316,7 @@ func (c *Controller) Charge(took time.Duration) {
 // does not depend on measurements.
 func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit int) {
 	fixed, ok := r.Fixed.Fixed()
-	rivals := run.Sources.Has(Computed) && run.Sources.Has(Beside)
+	rivals := run.Sources.Has(Beside) || run.Sources.Has(Computed) && c.Blocks[Computed] > 0
 	limit, most := run.Known, math.Inf(-1)
 	for s := range Source(numSources) {
 		if !run.Sources.Has(s) {
@@ -321,59 +327,50 @@ func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit
 			depth = min(depth, run.Known+fixed)
 		}
 		var g [MaxCopy]float64
-		c.chances(r, s, run.Known, g[:max(depth, MaxDepth)])
-		hope := 1.0
+		c.chances(r, s, run.Known, g[:max(depth, MaxDepth)], 0)
+		h := g
 		if rivals {
-			hope = c.hope(s, g[run.Known])
+			c.chances(r, s, run.Known, h[:depth], 1)
 		}
-		value := -once
-		for j := run.Known; j < depth && hope*g[j] > each; j++ {
-			value += hope*g[j] - each
+		value, sum := 0.0, -once
+		for j := run.Known; j < depth; j++ {
+			sum += h[j] - each
+			value = max(value, sum-c.rows[j+1]+c.rows[run.Known])
+		}
+		if rivals && s.Computed() && c.begun[s] < firstRuns {
+			value = math.Inf(1)
 		}
 		if ok || run.Dists { // distributions shape the text, which must not depend on measurements
 			value = priors[s]
 		}
 		if !s.Computed() {
 			c.accepted[s][0].fade(idleRate)
-		} else {
-			c.tried[s] *= 1 - idleRate
 		}
 		if value > most {
 			run.Source, limit, most, *gains = s, depth, value, g
 		}
-	}
-	if run.Source.Computed() {
-		c.tried[run.Source]++
 	}
 	return limit
 }
 
 // terms are the maximum drafts of a source, and the cost of any drafts and of each draft, in tokens.
 func (c *Controller) terms(s Source) (depth int, once, each float64) {
-	switch {
-	case !s.Computed():
-		return MaxCopy, 0, c.row
-	case c.Blocks[s] > 0:
-		each = c.Draft(int(s), 0, c.runs) * c.each
-		return min(c.Blocks[s], MaxCopy), c.Draft(int(s), 1, c.runs)*c.each - each, c.row + each
-	}
-	return MaxDepth, 0, c.row + c.Draft(int(s), 1, c.runs)*c.each
-}
-
-// hope is the factor by which the drafts of one of two drafters may be better than expected, if the first has a chance of p: one
-// standard deviation of as many drafts as it has lately had runs. So a drafter that is not used is tried again, the more rarely the
-// worse it was.
-func (c *Controller) hope(s Source, p float64) float64 {
 	if !s.Computed() {
-		return 1
+		return MaxCopy, 0, 0
 	}
-	return min(1+math.Sqrt((1-p)/(p*(c.tried[s]+4))), 1/p)
+	if depth = MaxDepth; c.Blocks[s] > 0 {
+		depth = min(c.Blocks[s], MaxCopy)
+	}
+	first := c.Draft(int(s), 1, c.runs) * c.each
+	each = c.Draft(int(s), c.steps(s, 2), 2*c.runs)*c.each - first
+	return depth, first - each, each
 }
 
 // chances sets the gains of a source's drafts: the probability that draft j and all before it
 // are accepted. That of draft j after them is the sequence's own acceptance, weighed against
 // that of all sequences, weighed against that of the draft before. The first known ones are certain.
-func (c *Controller) chances(r *Record, s Source, known int, gains []float64) {
+// With hope, each chance is that many standard deviations higher, if the source has been tried as often as of late.
+func (c *Controller) chances(r *Record, s Source, known int, gains []float64, hope float64) {
 	const shared, own = 4, 16
 	p, all := priors[s], 1.0
 	for j := range gains {
@@ -381,9 +378,23 @@ func (c *Controller) chances(r *Record, s Source, known int, gains []float64) {
 			p = r.accepted[s][j].given(c.accepted[s][j].given(p, shared), own)
 		}
 		if j >= known {
-			all *= p
+			all *= p + hope*math.Sqrt(p*(1-p)/(shared+c.tried[s]))
 		}
-		gains[j] = all
+		gains[j] = min(all, 1)
+	}
+}
+
+// countSources counts the runs of a batch by their sources.
+func (c *Controller) countSources(batch []Run) {
+	for i := range batch {
+		run := &batch[i]
+		for s := range Source(numSources) {
+			if run.Sources.Has(s) {
+				c.tried[s] *= 1 - idleRate
+			}
+		}
+		c.tried[run.Source]++
+		c.begun[run.Source] = min(c.begun[run.Source]+1, firstRuns)
 	}
 }
 
@@ -417,7 +428,7 @@ func (c *Controller) Rate(r *Record, depth int) float64 {
 	}
 	p := plan{tokens: 1, rows: 1}
 	var gains [MaxDepth]float64
-	c.chances(r, r.source, 0, gains[:])
+	c.chances(r, r.source, 0, gains[:], 0)
 	for j, gain := range gains[:depth] {
 		p.add(&Run{Source: r.source}, j, gain)
 	}

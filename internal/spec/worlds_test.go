@@ -52,6 +52,57 @@ type simulation struct {
 	replay  float64                            // how much slower the first measured pass of a size is then; 0: not
 	chained bool                               // the head drafts all tokens in one call and asks for no decision between them
 	prob    func(a float64, u float64) float64 // what the head says of a draft whose chance is a; nil: nothing, and all chances are the mean
+	sources Sources                            // 0: the head
+	rivals
+}
+
+// rivals are the other sources of a simulation.
+type rivals struct {
+	block   func(runs, tokens int) float64 // milliseconds of a call of a drafter of blocks of 16
+	blocked []float64                      // as accepts
+	match   float64                        // share of stretches of a text for which there is something to copy
+	copied  []float64                      // as accepts
+}
+
+// chance is the mean chance of draft j of a source if those before it are accepted.
+func (s *simulation) chance(from Source, j int) float64 {
+	switch from {
+	case Computed:
+		return chance(s.accepts, j)
+	case Beside:
+		return chance(s.blocked, j)
+	}
+	return chance(s.copied, j)
+}
+
+// offered are the sources of sequence i, which has made some tokens.
+func (s *simulation) offered(seed uint64, i, made int) Sources {
+	if s.sources == 0 {
+		return Computed.only()
+	}
+	const stretch = 24
+	if rand.New(rand.NewPCG(seed, uint64(i<<20+made/stretch))).Float64() >= s.match {
+		return s.sources &^ CopyOf4.only()
+	}
+	return s.sources
+}
+
+// calls are the milliseconds of drafting, by drafter, and the depths of each.
+func (s *simulation) calls(batch []Run, drafts []Draft) (ms [2]float64, depths [2][]int) {
+	runs, total := 0, 0
+	for i, d := range drafts {
+		var list [2]int
+		if from := batch[i].Source; from.Computed() {
+			list[from] = len(d.Tokens)
+		}
+		if depths[0], depths[1] = append(depths[0], list[0]), append(depths[1], list[1]); list[1] > 0 {
+			runs, total = runs+1, total+list[1]
+		}
+	}
+	if ms[0] = s.drafted(depths[0]); runs > 0 {
+		ms[1] = s.block(runs, total)
+	}
+	return ms, depths
 }
 
 // always is a batch of n.
@@ -103,11 +154,11 @@ func (s *simulation) draft(rng *rand.Rand, batch []Run) (drafts []Draft, chances
 		var d Draft
 		var list []float64
 		for j := range run.Depth {
-			if s.prob != nil && !s.chained && j > 0 && run.More != nil && !run.More(d.Probs) {
+			if s.prob != nil && !s.chained && run.Source == Computed && j > 0 && run.More != nil && !run.More(d.Probs) {
 				break
 			}
-			a := chance(s.accepts, j)
-			if s.prob != nil {
+			a := s.chance(run.Source, j)
+			if s.prob != nil && run.Source.Computed() {
 				a = math.Pow(rng.Float64(), 1/a-1) // the mean is the same
 				d.Probs = append(d.Probs, float32(s.prob(a, rng.Float64())))
 			}
@@ -123,6 +174,7 @@ func (s *simulation) draft(rng *rand.Rand, batch []Run) (drafts []Draft, chances
 func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	c := NewController()
+	c.Blocks[Beside] = 16
 	var records []*Record
 	var made, waiting []int
 	var ideal, taken [2]float64
@@ -141,21 +193,19 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 				records, made, waiting = records[1:], made[1:], waiting[1:]
 			}
 		}
-		batch, depths := make([]Run, len(records)), make([]int, len(records))
+		batch := make([]Run, len(records))
 		for i := range batch {
-			batch[i] = Run{Depth: MaxDepth, Sources: Computed.only()}
+			batch[i] = Run{Depth: MaxCopy, Sources: s.offered(seed, i, made[i])}
 		}
 		c.Choose(batch, records)
 		drafts, chances := s.draft(rng, batch)
-		for i := range drafts {
-			depths[i] = len(drafts[i].Tokens)
-		}
 		speed := 1.0
 		if s.speed != nil {
 			speed = s.speed(round)
 		}
+		ms, depths := s.calls(batch, drafts)
 		late := 0.0
-		for i, d := range depths {
+		for i, d := range depths[0] {
 			if waiting[i] = min(waiting[i]+1, 24); d > 0 {
 				late += s.again * float64(waiting[i]-1)
 				waiting[i] = 0
@@ -164,8 +214,9 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		if late > 0 {
 			c.Charge(measured(late, speed))
 		}
-		ms := s.drafted(depths)
-		c.ObserveDraft(Computed, depths, measured(ms, speed))
+		for k := range ms[:min(len(depths), 1+int(s.sources))] { // without rivals, one measurement
+			c.ObserveDraft(Source(k), depths[k], measured(ms[k], speed))
+		}
 		c.Trim(batch, records, drafts)
 		rows := len(batch)
 		for i := range drafts {
@@ -188,14 +239,21 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		}
 		seen[rows]++
 		c.ObservePass(rows, took)
-		tokens := 0
+		tokens := float64(len(drafts)) // expected, if sources are compared
 		for i, d := range drafts {
-			accepted := 0
+			accepted, all := 0, 1.0
 			for accepted < len(d.Tokens) && rng.Float64() < chances[i][accepted] {
 				accepted++
 			}
+			if s.sources == 0 {
+				tokens += float64(accepted)
+			} else {
+				for _, p := range chances[i][:len(d.Tokens)] {
+					all *= p
+					tokens += all
+				}
+			}
 			c.Report(records[i], Outcome{Drafted: len(d.Tokens), Accepted: accepted, Tokens: 1 + accepted})
-			tokens += 1 + accepted
 			if made[i] += 1 + accepted; s.length > 0 && made[i] >= s.length {
 				records[i], made[i] = &Record{}, 0
 			}
@@ -205,7 +263,7 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 			part = 1
 		}
 		ideal[part] += float64(tokens) / s.best(round, len(batch))
-		taken[part] += ms + pass + late
+		taken[part] += ms[0] + ms[1] + pass + late
 	}
 	return ideal[0] / taken[0], ideal[1] / taken[1]
 }
@@ -331,6 +389,63 @@ func TestWorlds(t *testing.T) {
 	}
 	if mean < 0.98 {
 		t.Errorf("%.3f of the rate at the best fixed depths on average", mean)
+	}
+}
+
+// TestSourcesCompete compares a controller that has a head, a block drafter and copies with those that have one of them: from the
+// beginning it is at most 1 % slower than the fastest of them on average.
+func TestSourcesCompete(t *testing.T) {
+	gpu := stairs(1, 1, 2, 1.1, 4, 1.28, 8, 1.38, 16, 1.75, 32, 2.45, 64, 3.85, 128, 6.7)
+	cpu := points(1, 1, 2, 1.12, 4, 1.28, 7, 1.56, 8, 1.84, 9, 1.58, 12, 1.84, 16, 2.2, 24, 2.55, 32, 3.3, 48, 4.4)
+	step := func(ms float64) func(d, runs int) float64 {
+		return func(d, runs int) float64 { return ms * float64(d) * (0.9 + 0.1*float64(runs)) }
+	}
+	call := func(ms float64) func(runs, tokens int) float64 {
+		return func(_, tokens int) float64 { return ms * (0.8 + 0.02*float64(tokens)) }
+	}
+	calibrated := func(a, _ float64) float64 { return a }
+	published, head, code, prose := []float64{0.75}, []float64{0.66}, []float64{0.9}, []float64{0.4}
+	worlds := []simulation{
+		{name: "1: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose}, size: always(1), noise: 0.01},
+		{name: "4: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose}, size: always(4), noise: 0.01},
+		{name: "8: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose}, size: always(8), noise: 0.01},
+		{name: "1: published, cpu", verify: cpu, head: step(1.1), accepts: head, rivals: rivals{call(3), published, 0.1, prose}, size: always(1), noise: 0.1},
+		{name: "1: as good, but slower", verify: gpu, head: step(0.5), accepts: published, rivals: rivals{call(4), published, 0.1, prose}, size: always(1), noise: 0.05},
+		{name: "1: as good as the head", verify: cpu, head: step(0.8), accepts: published, rivals: rivals{call(2.4), published, 0.1, prose}, size: always(1), noise: 0.1},
+		{name: "1: made for another model", verify: gpu, head: step(0.5), accepts: published, rivals: rivals{call(1), []float64{0.05}, 0.1, prose}, size: always(1), noise: 0.05},
+		{name: "4: made for another model", verify: cpu, head: step(1.1), accepts: published, rivals: rivals{call(2), []float64{0.05}, 0.1, prose}, size: always(4), noise: 0.1},
+		{name: "1: bad head", verify: gpu, head: step(0.5), accepts: []float64{0.1}, rivals: rivals{call(1.2), published, 0.1, prose}, size: always(1), noise: 0.05},
+		{name: "1: good first drafts", verify: gpu, head: step(0.5), accepts: []float64{0.85, 0.5, 0.3}, rivals: rivals{call(1.2), []float64{0.7, 0.8, 0.85}, 0.1, prose}, size: always(1), noise: 0.01},
+		{name: "1: edits", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.9, []float64{0.95}}, size: always(1), noise: 0.05},
+		{name: "2: code", verify: cpu, head: step(1.1), accepts: published, rivals: rivals{call(3), []float64{0.8}, 0.5, code}, size: always(2), noise: 0.1},
+		{name: "8: nothing pays", verify: linear(0.4), head: step(2), accepts: []float64{0.3}, rivals: rivals{call(8), []float64{0.3}, 0.1, []float64{0.2}}, size: always(8), noise: 0.1},
+	}
+	const rounds = 1000
+	seeds := 2
+	if long {
+		seeds = 12
+	}
+	mean := 0.0
+	for i, s := range worlds {
+		if s.length = 480; i%2 == 0 {
+			s.prob = calibrated
+		}
+		var rates [4]float64 // of each alone, and of all
+		for k, sources := range []Sources{Computed.only(), Beside.only(), CopyOf4.only(), Computed.only().With(Beside).With(CopyOf4)} {
+			for seed := range uint64(seeds) {
+				s.sources = sources
+				_, rate := s.run(seed, 200, rounds)
+				rates[k] += rate / float64(seeds)
+			}
+		}
+		share := rates[3] / slices.Max(rates[:3])
+		t.Logf("%-28s head %.3f  block %.3f  copies %.3f  all %.3f: %.3f", s.name, rates[0], rates[1], rates[2], rates[3], share)
+		if mean += min(share, 1) / float64(len(worlds)); share < 0.96 {
+			t.Errorf("%s: %.3f of the fastest source", s.name, share)
+		}
+	}
+	if t.Logf("%.4f of the fastest source on average", mean); mean < 0.99 {
+		t.Errorf("%.4f of the fastest source on average", mean)
 	}
 }
 
