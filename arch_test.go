@@ -34,8 +34,8 @@ const (
 
 	// Hand-written lines without tests, and without what is counted apart below. A commit that raises a
 	// limit says what the lines are for; a commit that deletes lines lowers it.
-	maxTreeLines = 112_200
-	maxTestLines = 12_600 // of packages that only tests import
+	maxTreeLines = 112_160
+	maxTestLines = 12_700 // of packages that only tests import
 	maxGenLines  = 14_500 // of programs that write code, which is not counted itself
 
 	// The repository travels to other machines for tests, weights included.
