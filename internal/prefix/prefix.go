@@ -89,21 +89,21 @@ func (c *Cache) Find(salt Salt, text Text, drafts bool) *Hit {
 	return &Hit{c: c, e: e, salt: salt, text: text.until(e.target.Len())}
 }
 
-// Draft is a drafter's part of an entry: its state, nil if it has none, and the target's row of the last token that the drafter
-// reads, which the next pair begins with.
+// Draft is a drafter's part of an entry: its state, nil if it has none, and the target's row of the last token that the
+// drafter reads, which the next pair begins with.
 type Draft struct {
 	State  *state.State
 	Hidden backend.Tensor
 }
 
-// complete reports whether a drafter has seen a text of n tokens: its state has each pair of a row and the token after it that lies
-// within the text, which are one less than its tokens, and more of them only if it can be truncated.
+// complete reports whether a drafter has seen a text of n tokens: its state has each pair of a row and the token after it
+// that lies within the text, which are one less than its tokens, and more of them only if it can be truncated.
 func (d *Draft) complete(n int) bool {
 	return d.State != nil && d.Hidden.Rows == 1 && (d.State.Len() == n-1 || d.State.Len() >= n && d.State.Layout().CanTruncate())
 }
 
-// Store adds the state target after a text, which is all that target was fed, for texts of the salt, and those of the drafters in
-// the order of Options.Drafts. There may be none; drafters that have not seen all of the text are left out.
+// Store adds the state target after a text, which is all that target was fed, for texts of the salt, and those of the
+// drafters in the order of Options.Drafts. There may be none; drafters that have not seen all of the text are left out.
 //
 // Pages are shared with the states, which go on. An error means that nothing is stored: there was no
 // memory, or, if it is state.ErrFailed, the device has failed in something that was queued, and the

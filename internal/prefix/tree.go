@@ -148,8 +148,8 @@ func (e *entry) follows(text *Text, at int) bool {
 	return len(e.rest) <= len(rest) && slices.Equal(e.rest, rest[:len(e.rest)]) && e.rows == text.digest(at, at+len(e.rest))
 }
 
-// longest is the entry with the longest prefix of a text that is not all of it, and with the states of all drafters if drafts
-// is set.
+// longest is the entry with the longest prefix of a text that is not all of it, and with the states of all drafters if
+// drafts is set.
 func (c *Cache) longest(salt Salt, text Text, drafts bool) (best *entry) {
 	if len(text.Tokens) == 0 {
 		return nil

@@ -166,8 +166,8 @@ func (p *Pool) take(s shape, alloc func() (backend.Tensor, error)) (*Block, erro
 	return b, nil
 }
 
-// alloc allocates memory of the device. If it has less than the budget assumes, for example because another process has taken
-// some, all spare memory is freed first.
+// alloc allocates memory of the device. If it has less than the budget assumes, for example because another process has
+// taken some, all spare memory is freed first.
 func (p *Pool) alloc(bytes int64, alloc func() (backend.Tensor, error)) (backend.Tensor, error) {
 	for {
 		t, err := alloc()

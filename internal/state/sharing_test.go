@@ -23,9 +23,9 @@ var toyLayout = Layout{
 	MaxDrafts: 3,
 }
 
-// toy is a model with a predictable state, for any layout. The part of a layer in a page is divided evenly into slots. A slot
-// has bytes of a hash of the layer and of all tokens up to its own. State is the hash of all committed tokens, in which kept
-// drafts are replayed. The tail is the last tokens.
+// toy is a model with a predictable state, for any layout. The part of a layer in a page is divided evenly into slots. A
+// slot has bytes of a hash of the layer and of all tokens up to its own. State is the hash of all committed tokens, in which
+// kept drafts are replayed. The tail is the last tokens.
 type toy struct{ b backend.Backend }
 
 func mix(h float32, id int32) float32 { return float32((int(h)*31 + int(id) + 7) % 65521) }
