@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// prefillNow has a prompt prefilled in the background and waits for it.
+// prefillNow prefills a prompt in the background and waits for it.
 func prefillNow(t *testing.T, e *Engine, p Prefill) {
 	t.Helper()
 	before := e.Stats().Background.Completed
@@ -40,7 +40,7 @@ func over(done <-chan struct{}) bool {
 	}
 }
 
-// recorder is a gated model that knows what was fed in its rounds, as text.
+// recorder is a gated model that records the tokens of its rounds, as text.
 type recorder struct {
 	*gated
 	rounds []string
@@ -55,8 +55,7 @@ func (m *recorder) Forward(batch []model.Span) (model.Output, error) {
 	return m.gated.Forward(batch)
 }
 
-// backgroundEngine is an engine with a cache on a real model whose rounds are let through one
-// by one.
+// backgroundEngine is an engine with a cache on a real model. Its rounds wait for the test.
 func backgroundEngine(t *testing.T, o Options) (*Engine, *recorder) {
 	t.Helper()
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
@@ -102,8 +101,8 @@ func ended(list ...*Stream) <-chan struct{} {
 	return done
 }
 
-// TestPrefillIsNoRequest has a hundred conversations wait to be read while the only place is
-// taken: as many requests may wait as before, and the lane is bounded.
+// TestPrefillIsNoRequest has a hundred background prefills wait while the only place is taken: they do not count as waiting
+// requests, and their number is limited.
 func TestPrefillIsNoRequest(t *testing.T) {
 	e, m := backgroundEngine(t, Options{MaxBatch: 1, MaxQueue: 2})
 	streams := []*Stream{begin(t, e, Request{Prompt: prompt(20, 1), MaxTokens: 2})}
@@ -140,8 +139,8 @@ func TestPrefillIsNoRequest(t *testing.T) {
 	}
 }
 
-// TestPrefillIsInNoRoundOfOthers compares the rounds of a request with something to be prefilled in
-// advance with those without: they are the same, token by token.
+// TestPrefillIsInNoRoundOfOthers compares the rounds of a request with and without a waiting background prefill: they have
+// the same tokens.
 func TestPrefillIsInNoRoundOfOthers(t *testing.T) {
 	var plain []string
 	for _, pending := range []bool{false, true} {
@@ -165,8 +164,8 @@ func TestPrefillIsInNoRoundOfOthers(t *testing.T) {
 	}
 }
 
-// TestPrefillGivesWay has a request of another conversation come while a prompt is prefilled in
-// the background, and later one of the same.
+// TestPrefillGivesWay has a request of another conversation arrive during a background prefill, and later one of the same
+// conversation.
 func TestPrefillGivesWay(t *testing.T) {
 	e, m := backgroundEngine(t, Options{})
 	text := prompt(80, 2)
@@ -189,7 +188,7 @@ func TestPrefillGivesWay(t *testing.T) {
 		t.Error("the request has not ended")
 	}
 	m.let <- struct{}{}
-	// It goes on where it was: no token is read twice.
+	// The prefill continues where it stopped: no token is fed twice.
 	m.passUntil(done)
 	if s := e.Stats().Background; s.Tokens != int64(len(text)) || s.Completed != 1 {
 		t.Errorf("%+v, want %d tokens", s, len(text))
@@ -216,8 +215,8 @@ func TestPrefillGivesWay(t *testing.T) {
 	}
 }
 
-// TestPrefillIsReplacedByTheNextTurn has two of a conversation come while a request runs, and
-// a third while the second is prefilled.
+// TestPrefillIsReplacedByTheNextTurn has two prefills of a conversation arrive while a request runs, and a third while the
+// second runs.
 func TestPrefillIsReplacedByTheNextTurn(t *testing.T) {
 	e, m := backgroundEngine(t, Options{RoundTokens: 32}) // so that no prefill is a single chunk, whatever rounds take
 	begin(t, e, Request{Prompt: prompt(20, 1), MaxTokens: 3})
@@ -244,7 +243,7 @@ func TestPrefillIsReplacedByTheNextTurn(t *testing.T) {
 	}
 }
 
-// TestDrainDropsPrefill ends an engine that prefills one prompt in the background and has more waiting.
+// TestDrainDropsPrefill drains an engine with a running and with waiting background prefills.
 func TestDrainDropsPrefill(t *testing.T) {
 	e, m := backgroundEngine(t, Options{})
 	list := []<-chan struct{}{
@@ -270,8 +269,8 @@ func TestDrainDropsPrefill(t *testing.T) {
 	}
 }
 
-// TestPrefillTakesNoMemoryOfNewer has a prompt wait to be prefilled in the background while the cache is
-// filled: what was used after it came stays, what was used before goes.
+// TestPrefillTakesNoMemoryOfNewer fills the cache while a background prefill waits: it evicts entries that were last used
+// before it was created, and no others.
 func TestPrefillTakesNoMemoryOfNewer(t *testing.T) {
 	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{})
 	probe := &Engine{model: m}

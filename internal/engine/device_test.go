@@ -17,10 +17,10 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// errLaunch is an error after which a device goes on.
+// errLaunch is an error after which a device works again.
 var errLaunch = errors.New("a launch has failed")
 
-// failing is requests of an engine on a device of which one call fails.
+// failing is requests of an engine on a device with one failing call.
 type failing struct {
 	device *backendtest.Opaque
 	model  *headed
@@ -28,7 +28,7 @@ type failing struct {
 	want   [][]int32
 }
 
-// failingRequest is request i. Of each two one is longer than a page, which the cache keeps.
+// failingRequest is request i. Every second one is longer than a page, which the cache keeps.
 func failingRequest(i int) Request {
 	return Request{Prompt: prompt(20+50*(i%2), i), MaxTokens: 6, IgnoreEnd: true, Depth: 2}
 }
@@ -58,7 +58,7 @@ func (f *failing) engine(t *testing.T, ended func(error)) *Engine {
 	return e
 }
 
-// all runs all requests at once and returns their errors. An answer is right as far as it goes.
+// all runs all requests at once and returns their errors. Tokens before an error must be right.
 func (f *failing) all(t *testing.T, e *Engine) []error {
 	t.Helper()
 	errs := make([]error, len(f.want))
@@ -75,7 +75,7 @@ func (f *failing) all(t *testing.T, e *Engine) []error {
 	return errs
 }
 
-// close ends an engine of which nothing may be left.
+// close ends an engine and checks that all memory was released.
 func (f *failing) close(t *testing.T, e *Engine) {
 	t.Helper()
 	e.Close()
@@ -84,9 +84,8 @@ func (f *failing) close(t *testing.T, e *Engine) {
 	}
 }
 
-// TestFailureOfTheDeviceEndsNoRequest has a device fail once, at any of its calls: in a prompt, a round
-// with drafts, the drafts themselves, a copy for the cache, something that is queued when its
-// sequence has ended. All answers are right, also those that come from the cache afterwards.
+// TestFailureOfTheDeviceEndsNoRequest has a device fail once, at any of its calls: in a prompt, a round with drafts, the
+// drafter, a copy for the cache, queued work of an ended sequence. All answers are right, also later ones from the cache.
 func TestFailureOfTheDeviceEndsNoRequest(t *testing.T) {
 	step := 97 // of some 1,500 calls
 	if long {
@@ -96,7 +95,7 @@ func TestFailureOfTheDeviceEndsNoRequest(t *testing.T) {
 	for at := 1; ; at += step {
 		e := f.engine(t, func(err error) { t.Errorf("call %d: broken: %v", at, err) })
 		f.device.BreakAt(at, errLaunch)
-		for range 2 { // the second time the cache knows the prompts
+		for range 2 { // the second time the cache has the prompts
 			for i, err := range f.all(t, e) {
 				if err != nil {
 					t.Errorf("call %d, request %d: %v", at, i, err)
@@ -128,10 +127,10 @@ func (g *gate) Accept(int32) {
 	})
 }
 
-// TestFailureRestartsWhoWaits has a device fail once, at any call of the rounds in which two prompts
-// come while a text is generated. The first prompt takes what the round has for prompts. The other
-// waits, with a state that is being copied from the cache: it is not in the round that is told.
-func TestFailureRestartsWhoWaits(t *testing.T) {
+// TestFailureRestartsWaitingSequences has a device fail once, at any call of the rounds in which two prompts arrive while a
+// text is generated. The first prompt takes all prompt tokens of the round. The other waits, with a state that is being
+// copied from the cache: it is not part of the failed round.
+func TestFailureRestartsWaitingSequences(t *testing.T) {
 	f := newFailing(t)
 	for at := 1; at < 120; at++ {
 		e := f.engine(t, func(err error) { t.Errorf("call %d: broken: %v", at, err) })
@@ -164,9 +163,9 @@ func TestFailureRestartsWhoWaits(t *testing.T) {
 	}
 }
 
-// TestFailureThatStaysEndsWhoMeetsIt has every call of a device fail that some request needs: it ends
-// with the device's error, and the engine goes on.
-func TestFailureThatStaysEndsWhoMeetsIt(t *testing.T) {
+// TestPersistentFailureEndsItsRequest has every call fail that one request needs: it ends with the error of the device, and
+// the engine continues.
+func TestPersistentFailureEndsItsRequest(t *testing.T) {
 	f := newFailing(t)
 	e := f.engine(t, func(err error) { t.Errorf("broken: %v", err) })
 	for k := range 3 {
@@ -184,8 +183,8 @@ func TestFailureThatStaysEndsWhoMeetsIt(t *testing.T) {
 	f.close(t, e)
 }
 
-// TestLostDeviceEndsEverything has a device be lost at some of its calls: what runs and waits ends,
-// what comes later is refused, the owner is told once, and nothing hangs or is left.
+// TestLostDeviceEndsEverything loses a device at some of its calls: running and waiting requests end, later ones are
+// refused, Broken is called once, and all memory is released.
 func TestLostDeviceEndsEverything(t *testing.T) {
 	calls := []int{1, 2, 60, 333, 700}
 	if long {
@@ -225,7 +224,7 @@ func TestLostDeviceEndsEverything(t *testing.T) {
 	}
 }
 
-// What the first pass of a shape takes, while it is recorded, says nothing of those that follow.
+// The first pass of a shape is recorded: its time does not predict later ones.
 func TestRecordedPassIsNotMeasured(t *testing.T) {
 	for tokens, known := range map[int]bool{2: false, 3: true} { // one pass of a row, two of them
 		b := backendtest.NewOpaque(backendtest.CPU(t, backend.Options{Threads: 1}))

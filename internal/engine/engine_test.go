@@ -26,12 +26,12 @@ const (
 	end     = 63
 	faulty  = 62 // makes Forward panic
 	broken  = 61 // makes Forward return an error
-	unclear = 60 // gives logits that are no numbers
+	unclear = 60 // gives logits that are NaN
 	lost    = 59 // makes the device fail, after Forward has returned
 )
 
-// scripted is a model whose next token is a function of the whole text before it: a
-// hash, so that a token lost, doubled or taken from a neighbor changes everything after.
+// scripted is a model whose next token is a hash of the whole text before it. A token that is lost, repeated or taken from
+// another sequence changes all later ones.
 type scripted struct {
 	b      *backendtest.Opaque
 	logits backend.Tensor // of the last pass
@@ -247,8 +247,7 @@ func TestGenerateIsIndependentOfTheBatch(t *testing.T) {
 	}
 }
 
-// TestGenerateContainsFaults checks that whatever happens in a round ends the sequences of
-// that round with an error, and nothing else.
+// TestGenerateContainsFaults checks that a fault ends only sequences of its round.
 func TestGenerateContainsFaults(t *testing.T) {
 	e := start(t, newScripted(), Options{Log: quiet})
 	for id, want := range map[int32]string{
@@ -286,8 +285,8 @@ func TestGenerateRefusesBadRequests(t *testing.T) {
 	}
 }
 
-// TestGenerateCancels cancels a request in the middle of a round: it is not in the next one,
-// and has given what there was.
+// TestGenerateCancels cancels a request in the middle of a round: it is not in the next one, and its stream has all tokens
+// so far.
 func TestGenerateCancels(t *testing.T) {
 	gate := newGated()
 	e := start(t, gate, Options{})
@@ -325,7 +324,7 @@ func TestGenerateCancels(t *testing.T) {
 	}
 }
 
-// read collects what a stream gives, and the error at its end.
+// read returns the tokens of a stream, and the error at its end.
 func read(s *Stream) (ids []int32, last error) {
 	for token, err := range s.Tokens() {
 		if err != nil {
@@ -336,7 +335,7 @@ func read(s *Stream) (ids []int32, last error) {
 	return ids, nil
 }
 
-// TestCloseEndsEverything closes an engine in the middle of a round, while others wait.
+// TestCloseEndsEverything closes an engine in the middle of a round, with waiting requests.
 func TestCloseEndsEverything(t *testing.T) {
 	gate := newGated()
 	e, err := New(gate, state.NewPool(nil, 1), Options{MaxBatch: 1})
@@ -356,7 +355,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	go func() {
 		defer close(closed)
 		e.Close()
-		e.Close() // once more does no harm
+		e.Close() // a second call has no effect
 	}()
 	for isClosed := false; !isClosed; runtime.Gosched() { // the round ends after the engine was told
 		e.mu.Lock()

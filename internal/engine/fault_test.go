@@ -33,7 +33,7 @@ func (f *fuse) burn() {
 
 func (f *fuse) blown() bool { return f.at > 0 && f.calls.Load() >= f.at }
 
-// fusedConstraint allows everything until a fuse blows.
+// fusedConstraint is a constraint with a fuse that allows everything.
 type fusedConstraint struct{ allowed, accept *fuse }
 
 func (c *fusedConstraint) Allowed([]int32) []uint64 {
@@ -65,7 +65,7 @@ func (c fusedContext) Err() error {
 	return nil
 }
 
-// journal counts what is logged, and panics at lines with a certain text.
+// journal counts log lines, and panics at lines with a certain text.
 type journal struct {
 	slog.Handler
 	bomb string
@@ -88,14 +88,14 @@ func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 	return j.Handler.Handle(ctx, r)
 }
 
-// stacks is how many lines have a stack.
+// stacks is the number of lines with a stack.
 func (j *journal) stacks() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return strings.Count(j.text.String(), "stack=\"goroutine")
 }
 
-// neighbors is requests that share an engine with one that fails.
+// neighbors are requests in an engine with a failing one.
 func neighbors(t *testing.T, e *Engine, n int, depth spec.Depth) (wait func(want func(int) []int32)) {
 	t.Helper()
 	var streams []*Stream
@@ -123,7 +123,7 @@ func neighbors(t *testing.T, e *Engine, n int, depth spec.Depth) (wait func(want
 	}
 }
 
-// faultBench is an engine on a real model, and what its neighbors say.
+// faultBench is an engine on a real model, and the expected answers of neighbors.
 func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *state.Pool, func(int) []int32) {
 	t.Helper()
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
@@ -150,14 +150,14 @@ func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *st
 	return e, pool, func(i int) []int32 { return answers[i] }
 }
 
-// isFault reports whether an error came of a panic, and does not show its stack.
+// isFault reports whether an error is that of a panic, without its stack in the text.
 func isFault(err error) bool {
 	var f *Fault
 	return errors.As(err, &f) && !strings.Contains(err.Error(), "goroutine")
 }
 
-// TestConstraintThatPanicsEndsItsRequest has a constraint fail when it is asked or told, in
-// verifying and in drafting, early and late, in a batch: the others go on as if nothing was.
+// TestConstraintThatPanicsEndsItsRequest has Allowed or Accept panic, in verification and in drafting, early and late, in a
+// batch: other requests are unchanged.
 func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 	for _, asked := range []bool{true, false} {
 		for _, depth := range []spec.Depth{spec.DepthOff, 3} {
@@ -192,8 +192,7 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 	}
 }
 
-// fickle is a constraint that leaves one id when it is first asked about a position, and another
-// one afterwards.
+// fickle is a constraint that allows one id at the first call for a position, and another one later.
 type fickle struct {
 	said  int
 	asked map[int]bool
@@ -211,8 +210,8 @@ func (c *fickle) Allowed(ahead []int32) []uint64 {
 	return []uint64{1 << id}
 }
 
-// TestConstraintThatChangesEndsItsRequest has what was certain not come: the state cannot be
-// rolled back, so the request ends, and no other.
+// TestConstraintThatChangesEndsItsRequest has a forced token be disallowed: the state cannot be rolled back, so that request
+// ends, and no other.
 func TestConstraintThatChangesEndsItsRequest(t *testing.T) {
 	for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 		log := newJournal("")
@@ -233,8 +232,8 @@ func TestConstraintThatChangesEndsItsRequest(t *testing.T) {
 	}
 }
 
-// TestDrafterThatPanicsCostsNoOtherRequest has a drafter fail once: in a round, when something is
-// taken from the cache, and when a prompt is prefilled in the background.
+// TestDrafterThatPanicsCostsNoOtherRequest has a drafter panic once: in a round, after a cache hit, and in a background
+// prefill.
 func TestDrafterThatPanicsCostsNoOtherRequest(t *testing.T) {
 	log := newJournal("")
 	var d *fusedDrafter
@@ -288,7 +287,7 @@ func TestObserverThatPanicsIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestContextThatPanicsEndsItsRequest has a context fail when it is asked for its error.
+// TestContextThatPanicsEndsItsRequest has the Err method of a context panic.
 func TestContextThatPanicsEndsItsRequest(t *testing.T) {
 	log := newJournal("")
 	e, _, want := faultBench(t, func(*Options) {}, log)
@@ -307,8 +306,8 @@ func TestContextThatPanicsEndsItsRequest(t *testing.T) {
 	wait(want)
 }
 
-// TestFaultOfNoSequenceEndsWhatRuns has a panic that belongs to no sequence: what runs ends with
-// an error, what waits and comes later is served.
+// TestFaultOfNoSequenceEndsWhatRuns has a panic outside of any sequence: running requests end with an error, waiting and
+// later ones are served.
 func TestFaultOfNoSequenceEndsWhatRuns(t *testing.T) {
 	log := newJournal("its sequences are retried one by one") // which is said outside of all nets but the last
 	var d *fusedDrafter
@@ -364,8 +363,8 @@ func (b *fusedBackend) Fill(t backend.Tensor, x float32) {
 	b.Backend.Fill(t, x)
 }
 
-// TestBrokenMemoryRefusesRequests has a panic in the account of memory, when it is taken and
-// when it is shared with the cache: nothing hangs, and later requests are told why.
+// TestBrokenMemoryRefusesRequests has a panic in the memory accounting, when memory is taken and when it is shared with the
+// cache: later requests are refused with the cause.
 func TestBrokenMemoryRefusesRequests(t *testing.T) {
 	for at := int64(1); at <= 4; at++ {
 		m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})

@@ -25,7 +25,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// constrained is a request under a grammar, and what the text must be.
+// constrained is a request under a grammar, and a check of its text.
 type constrained struct {
 	name    string
 	grammar *grammar.Grammar
@@ -163,7 +163,7 @@ type trial struct {
 	ended    int        // texts that ended by themselves
 }
 
-// outcome is what must not change.
+// outcome is the exact result of a request.
 type outcome struct {
 	ids  []int32
 	hash uint64
@@ -223,8 +223,7 @@ func (t *trial) all(depth spec.Depth) []outcome {
 }
 
 // TestGrammarChangesNothingElse checks exactness under grammars: tokens and bits of the logits
-// are the same with drafts of any depth, alone and in a batch, and the texts are what the
-// grammars say.
+// are the same with drafts of any depth, alone and in a batch, and the texts match the grammars.
 func TestGrammarChangesNothingElse(t *testing.T) {
 	m, pool, tok := openTiny(t)
 	period, ok := tok.ID(".") // the model does not know how to end a block of thinking

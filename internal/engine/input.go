@@ -102,7 +102,8 @@ func checkIDs(ids []int32, vocab int) error {
 	return nil
 }
 
-// need requests the rows in [from, to), and those of images that begin before soon, for a request. It reports whether the former are available.
+// need requests the rows in [from, to), and those of images that begin before soon, for a request. It reports whether the
+// former are available.
 func (x *inputs) need(q *visionQueue, salt prefix.Salt, priority, from, to, soon int) (ready bool, err error) {
 	ready = true
 	for i := range x.parts {

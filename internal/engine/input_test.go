@@ -22,9 +22,8 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// gallery is requests of texts with inputs in them, and what must come of each. Those of the first
-// kind are texts of ids in disguise; those of the second have images, whose positions are no
-// text's. Many begin alike.
+// gallery is requests of texts with inputs, and their expected answers. The first kind has rows of the embedding table in
+// place of ids. The second has images at positions of images. Many have a common prefix.
 func gallery(t *testing.T, m *headed, b *embedding, n int) (list []piece) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(14, 6))
@@ -89,9 +88,8 @@ func said(t *testing.T, e *Engine, r Request) (ids []int32, hashes []uint64) {
 	return ids, hashes
 }
 
-// TestInputsChangeNothing gives engines texts in disguise, and images: whatever the drafter, the
-// size of rounds and the want of memory, from the cache and from disk, every request gives the
-// tokens and the bits that it gives as ids, or alone.
+// TestInputsChangeNothing runs texts with rows in place of ids, and images: with any drafter, size of rounds and memory,
+// from the cache and from disk, every request has the tokens and bits that it has as ids, or alone.
 func TestInputsChangeNothing(t *testing.T) {
 	for _, on := range []struct {
 		name   string
@@ -180,9 +178,8 @@ func TestInputsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestImageRowsAreComputedWhenNeeded counts how often rows are made: not for what the prefix cache has,
-// once for what it lacks, once again after they were evicted, and for the one row that the drafter's
-// next pair begins with.
+// TestImageRowsAreComputedWhenNeeded counts how often rows are computed: not for cached prefixes, once otherwise, again
+// after an eviction, and for the one row that the next pair of the drafter begins with.
 func TestImageRowsAreComputedWhenNeeded(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
@@ -192,7 +189,7 @@ func TestImageRowsAreComputedWhenNeeded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The first prompt is ids: that is where the table comes from.
+		// The first prompt is ids: the device records the table.
 		text := prompt(120, 5)
 		ask := func(what string, r Request, rows, cached int) {
 			t.Helper()
@@ -261,9 +258,8 @@ func traced(t *testing.T, e *Engine, r Request) string {
 	return b.String()
 }
 
-// TestDraftsOfInputs compares what a head drafts after inputs, for which it has to be fed their
-// rows and positions: as after the same ids, and the same however the prompt was cut and whatever
-// the cache had of it.
+// TestDraftsOfInputs compares the drafts of a head after inputs, for which it is fed their rows and positions: they equal
+// those after the same ids, for any chunks and any cached prefix.
 func TestDraftsOfInputs(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	text := Request{Prompt: prompt(90, 4)}
@@ -313,9 +309,8 @@ func TestDraftsOfInputs(t *testing.T) {
 	}
 }
 
-// TestHeadIsFedImages compares the first drafts after prompts with an image with those of a head
-// that is fed all pairs at once: the position of a pair is that of its hidden row's token, and its
-// token may be a row.
+// TestHeadIsFedImages compares the first drafts after prompts with an image with those of a head that is fed all pairs at
+// once. The position of a pair is that of the token of its hidden row. Its second half may be a row.
 func TestHeadIsFedImages(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
@@ -323,7 +318,7 @@ func TestHeadIsFedImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	traced(t, e, Request{Prompt: prompt(5, 0)}) // where the table comes from
+	traced(t, e, Request{Prompt: prompt(5, 0)}) // the device records the table
 	const at, rows, cols = 6, 4, 7
 	wrong := 0
 	for seed := range 4 {
@@ -423,7 +418,7 @@ func headDrafts(t *testing.T, m *headed, b *embedding, pool *state.Pool, r Reque
 	return slices.Clone(drafts[0].Tokens)
 }
 
-// TestInputsInTheBackground prefills an image, which the request then finds.
+// TestInputsInTheBackground prefills an image in the background. The next request finds it in the cache.
 func TestInputsInTheBackground(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Cache: true, RoundTokens: 16, Log: quiet, Tower: b})
@@ -464,8 +459,8 @@ func TestInputsInTheBackground(t *testing.T) {
 	}
 }
 
-// TestFaultsOfTowers has a tower fail at one image in every way, beside a request of text and one
-// with a sound image, which must not notice even if the images share a pass.
+// TestFaultsOfTowers has a tower fail at one image in every way. Other requests, of text and of another image, are unchanged
+// even if the images share a pass.
 func TestFaultsOfTowers(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	pool := state.NewPool(b, 1<<30)
@@ -610,7 +605,7 @@ func TestInputsAreChecked(t *testing.T) {
 }
 
 // TestPairBeforeAnImageFindsSpace has a prefix end before an image, and others take all memory while the tower
-// looks at it: the drafter's pair there gets space as all else does.
+// runs: the pair of the drafter gets memory by preemption.
 func TestPairBeforeAnImageFindsSpace(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e := &Engine{model: m, o: Options{RoundTokens: 512, Drafter: m.Drafter(), Tower: b, Log: quiet}}
@@ -631,7 +626,7 @@ func TestPairBeforeAnImageFindsSpace(t *testing.T) {
 	}
 	other, s := list[0], list[1]
 	e.running = list[:1]
-	e.round() // the device knows the table of the model then
+	e.round() // the device records the table
 	feed := func(s *state.State, n int) {
 		if err := s.Reserve(n); err != nil {
 			t.Fatal(err)

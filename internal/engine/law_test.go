@@ -53,7 +53,7 @@ func load(t testing.TB, dir string, o model.Options, b backend.Backend) *headed 
 	return &headed{Model: modeltest.OpenOn(t, b, dir, o).Model}
 }
 
-// oracle knows the answer to every prompt, and drafts from it as its script says.
+// oracle drafts from known answers, with scripted errors.
 type oracle struct {
 	answers [][]int32 // prompt and answer
 	wrong   func(position, index int) bool
@@ -106,8 +106,7 @@ func samplings() []sample.Options {
 
 // TestSpeculationChangesNothing is the invariant of exactness: with drafts of any drafter, right or wrong, at
 // any depth, alone or in a batch, every request gives the tokens and the bits of logits
-// that it gives without drafts. Usually each model and arithmetic has every other depth; in the long
-// version it has all of them.
+// that it gives without drafts. Each model and arithmetic has every other depth; in the long version it has all.
 func TestSpeculationChangesNothing(t *testing.T) {
 	for i, name := range []string{"dense", "moe"} {
 		for j, compute := range []backend.Compute{backend.Float32, backend.Int8} {
@@ -151,7 +150,7 @@ func speculation(t *testing.T, m *headed, pool *state.Pool, prompt []int32, turn
 		options = options[7:9]
 	}
 	for i, s := range options {
-		// Texts that repeat themselves, so that there is something to look up.
+		// Texts with repetitions, for n-gram lookups.
 		repeated := slices.Concat(prompt[i%5:5+i%7], prompt[i%5:5+i%7])
 		r := Request{Prompt: repeated, MaxTokens: 8 + rng.IntN(8), Sampling: s, Hash: true, IgnoreEnd: i%2 == 0}
 		ids, res, err := collect(plain, r)

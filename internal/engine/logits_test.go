@@ -35,10 +35,9 @@ type odd struct{ mask []uint64 }
 func (odd) Accept(int32)               {}
 func (o odd) Allowed([]int32) []uint64 { return o.mask }
 
-// TestTokensDoNotDependOnWhatIsRead has a batch generate twice, drafts included: once by whole
-// rows of logits, which the hash needs, and once by what its samplers need. The tokens are the
-// same; and where the samplers look at the highest logits only, no row of logits leaves the
-// device.
+// TestTokensDoNotDependOnWhatIsRead generates a batch twice, with drafts: once with whole rows of logits, which the hash
+// needs, and once with the logits that its samplers need. The tokens are the same. If samplers need only the highest logits,
+// no row leaves the device.
 func TestTokensDoNotDependOnWhatIsRead(t *testing.T) {
 	device := &watched{Opaque: backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))}
 	m := load(t, golden.Dir(t, "tiny"), model.Options{}, device)

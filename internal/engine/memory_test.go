@@ -17,7 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// promised is the budget for one sequence of that many tokens, as it is promised to be enough.
+// promised is the budget that suffices for one sequence of a number of tokens.
 func promised(m *headed, d spec.Drafter, tokens int) int64 {
 	n := spec.Needs(m.Layout(), d, m.Info().Width)
 	return n.Bytes(tokens)
@@ -106,9 +106,8 @@ func fills(t *testing.T, e *Engine, r Request, limit int, name string) {
 	}
 }
 
-// TestEntryWithoutMemoryIsAMiss has engines with little memory find on the disk what one with
-// plenty has written: where there is no room for the entry beside the sequence that takes it
-// over, the prompt is read again.
+// TestEntryWithoutMemoryIsAMiss has engines with little memory find entries on disk. If there is no memory for the entry
+// beside its sequence, the prompt is computed.
 func TestEntryWithoutMemoryIsAMiss(t *testing.T) {
 	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	dir := t.TempDir()
@@ -145,8 +144,7 @@ func TestEntryWithoutMemoryIsAMiss(t *testing.T) {
 	}
 }
 
-// TestCacheOutlivesARequestThatMustWait checks that the cache is not emptied for a request that there would be no
-// memory for even then.
+// TestCacheOutlivesARequestThatMustWait checks that the cache is not evicted for a request that would not fit even then.
 func TestCacheOutlivesARequestThatMustWait(t *testing.T) {
 	m, b := openOn(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	// For a sequence of 200 tokens, three copies of what layers remember, and two pages.

@@ -21,7 +21,7 @@ import (
 // quiet is for engines that are to meet with faults.
 var quiet = slog.New(slog.DiscardHandler)
 
-// gated is a model whose rounds wait until they are let through.
+// gated is a model whose rounds wait for the test.
 type gated struct {
 	model.Model
 	begun chan int32 // the first token of each round
@@ -36,14 +36,14 @@ func (m *gated) Forward(batch []model.Span) (model.Output, error) {
 	return m.Model.Forward(batch)
 }
 
-// pass lets a round through and returns its first token.
+// pass starts a round and returns its first token.
 func (m *gated) pass() int32 {
 	id := <-m.begun
 	m.let <- struct{}{}
 	return id
 }
 
-// passUntil lets rounds through until done is closed.
+// passUntil starts rounds until done is closed.
 func (m *gated) passUntil(done <-chan struct{}) {
 	for {
 		select {
@@ -55,8 +55,8 @@ func (m *gated) passUntil(done <-chan struct{}) {
 	}
 }
 
-// TestFaultsEndOnlyTheirSequence runs sound requests together with one that makes the
-// model fail, whenever it does: they are restarted and say the same.
+// TestFaultsEndOnlyTheirSequence runs requests with one that makes the model fail at any time: the others are restarted and
+// have the same answers.
 func TestFaultsEndOnlyTheirSequence(t *testing.T) {
 	for id, want := range map[int32]string{faulty: "scripted fault", broken: "scripted error", unclear: "not a number"} {
 		gate := newGated()
@@ -103,7 +103,7 @@ func TestFaultsEndOnlyTheirSequence(t *testing.T) {
 	}
 }
 
-// TestQueueServesByPriority fills the only place and looks who comes next.
+// TestQueueServesByPriority fills the only place and checks the order of the waiting requests.
 func TestQueueServesByPriority(t *testing.T) {
 	gate := newGated()
 	e := start(t, gate, Options{MaxBatch: 1, MaxQueue: 3, Log: quiet})
@@ -137,9 +137,8 @@ func TestQueueServesByPriority(t *testing.T) {
 	}
 }
 
-// TestTokensDoNotWaitWithTheirSequence puts a sequence aside whose last tokens came too fast to
-// be announced: its reader gets them while another is served. The clock stands still, so that
-// no machine is too slow for that.
+// TestTokensDoNotWaitWithTheirSequence preempts a sequence whose reader was not yet woken for its last tokens: the reader
+// gets them while another sequence runs. The clock stands still.
 func TestTokensDoNotWaitWithTheirSequence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := newGated()
@@ -214,7 +213,7 @@ func TestQueueDropsCanceled(t *testing.T) {
 	}
 }
 
-// TestDrainLetsRequestsEnd checks that what runs and waits is finished, and nothing new begun.
+// TestDrainLetsRequestsEnd checks that running and waiting requests end, and later ones are refused.
 func TestDrainLetsRequestsEnd(t *testing.T) {
 	e := start(t, newScripted(), Options{MaxBatch: 1})
 	var streams []*Stream
@@ -277,7 +276,7 @@ func TestTooLargeRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// TestPrefillIsForOthers has a prompt read without an answer, and another begin with it.
+// TestPrefillIsForOthers prefills a prompt without an answer, which is the prefix of a later one.
 func TestPrefillIsForOthers(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	other := append(prompt(90, 3), 5)
@@ -319,7 +318,7 @@ func TestPrefillIsForOthers(t *testing.T) {
 	}
 }
 
-// TestDiskOutlivesTheEngine has a second engine begin where the first has read to.
+// TestDiskOutlivesTheEngine has a second engine resume the prefix of the first.
 func TestDiskOutlivesTheEngine(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	dir := t.TempDir()
@@ -352,8 +351,8 @@ func TestDiskOutlivesTheEngine(t *testing.T) {
 	}
 }
 
-// TestWaitingPrefixesStayOnDisk checks that a queue does not have the prefixes of all who wait read from
-// disk: only that of the first, where there is one place.
+// TestWaitingPrefixesStayOnDisk checks that only prefixes of requests that can start are read from disk: the first one, if
+// there is one place.
 func TestWaitingPrefixesStayOnDisk(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	dir := t.TempDir()

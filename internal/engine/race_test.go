@@ -4,7 +4,7 @@ package engine
 
 import "testing"
 
-// TestRace has the tests in which several goroutines meet: make race runs it.
+// TestRace runs tests with several goroutines; make race runs it.
 func TestRace(t *testing.T) {
 	t.Run("GenerateFollowsTheModel", TestGenerateFollowsTheModel)
 	t.Run("GenerateStops", TestGenerateStops)
@@ -32,7 +32,7 @@ func TestRace(t *testing.T) {
 	t.Run("FaultOfNoSequenceEndsWhatRuns", TestFaultOfNoSequenceEndsWhatRuns)
 	t.Run("BrokenMemoryRefusesRequests", TestBrokenMemoryRefusesRequests)
 	t.Run("DiskOutlivesTheEngine", TestDiskOutlivesTheEngine)
-	t.Run("TowerLetsOthersSpeak", TestTowerLetsOthersSpeak)
+	t.Run("TowerDelaysNoText", TestTowerDelaysNoText)
 	t.Run("CanceledImagesAreNotComputed", TestCanceledImagesAreNotComputed)
 	t.Run("WorkloadsChangeNothing", TestWorkloadsChangeNothing)
 }

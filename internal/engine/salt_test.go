@@ -11,8 +11,8 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// TestSaltsShareNothing asks the same with different salts, in one process and the next: each
-// finds what was read with its own, and all get the same tokens and bits.
+// TestSaltsShareNothing sends one prompt with different salts, in one process and the next: each finds the prefix of its own
+// salt, and all have the same tokens and bits.
 func TestSaltsShareNothing(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
 	dir := t.TempDir()

@@ -17,8 +17,8 @@ import (
 // number of workloads, the same in every run.
 var soak = flag.Duration("soak", 0, "how long the soak test loads an engine; 0: a few workloads")
 
-// TestSoak loads engines with random requests from several clients, which come, leave and
-// break off as they like, and checks every answer. In the end nothing may be left of them.
+// TestSoak loads engines with random requests from several clients, some of them canceled, and checks every answer. In the
+// end all memory is released.
 func TestSoak(t *testing.T) {
 	const engines = 4 // one after another
 	m, b := openEmbedding(t, "dense", backend.Options{}, false)
@@ -82,8 +82,7 @@ func soakOne(t *testing.T, m *headed, b *embedding, pool *state.Pool, pieces []p
 	return s
 }
 
-// awaitGoroutines waits until no more than n are left. One that has told its end to others still
-// has to return; only a fault takes minutes to.
+// awaitGoroutines waits until at most n are left. A goroutine may return a moment after its result.
 func awaitGoroutines(t *testing.T, n int) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); runtime.NumGoroutine() > n; runtime.Gosched() {

@@ -17,7 +17,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// stubborn drafts with a real head and then says something else: no draft is ever accepted.
+// stubborn drafts with a real head and replaces its tokens: no draft is ever accepted.
 type stubborn struct {
 	spec.Drafter
 	vocab int32
@@ -38,8 +38,7 @@ func never(vocab int32) sample.Options {
 	return sample.Options{LogitBias: map[int32]float32{vocab - 1: -1e9}}
 }
 
-// settled is the size of the heap without garbage, also without what a first collection only
-// finds to be garbage.
+// settled is the size of the heap after two collections.
 func settled() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -48,9 +47,8 @@ func settled() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// leaked is the least that the heap grew by from one measurement to the next. What is kept for
-// good by the same work again and again grows it every time; what a runtime keeps once, or lets
-// go of late, does not, and so no measurement needs room for that.
+// leaked is the smallest growth of the heap between two measurements. A leak grows the heap every time. Memory that the
+// runtime keeps once, or frees late, does not.
 func leaked(heap []int64) int64 {
 	least := int64(math.MaxInt64)
 	for i := range heap[1:] {
@@ -60,8 +58,7 @@ func leaked(heap []int64) int64 {
 }
 
 // TestRejectedDraftsLeaveNothingBehind has every draft of 6,000 tokens rejected, in texts of
-// hundreds, four at a time, and of 20,000 in the long version. Not a word of eight bytes for each
-// token is left of them.
+// hundreds, four at a time, and of 20,000 in the long version. They leak less than eight bytes for each token.
 func TestRejectedDraftsLeaveNothingBehind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("generates thousands of tokens")
@@ -110,8 +107,8 @@ func TestRejectedDraftsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// TestRoundsAllocateLittle runs rounds by hand: a token, a token with rejected drafts. Only a few closures are allocated. On one
-// thread: what of an operation another one meets, and so has memory for, is luck.
+// TestRoundsAllocateLittle runs rounds by hand: a token, a token with rejected drafts. Only a few closures are allocated. On
+// one thread: what of an operation another one meets, and so has memory for, is luck.
 func TestRoundsAllocateLittle(t *testing.T) {
 	b := backendtest.Open(t, backend.Options{Threads: 1})
 	m, pool := load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b), state.NewPool(b, 1<<30)

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// TestStreamWakesTheReaderOfTokens has one goroutine wait for the end of a request and,
-// behind it, one for its tokens: a token wakes the one that it is for.
+// TestStreamWakesTheReaderOfTokens has one goroutine wait for the end of a request, and then one for its tokens: a token
+// wakes the second.
 func TestStreamWakesTheReaderOfTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Stream

@@ -112,7 +112,7 @@ func openForcing(t testing.TB) *forcing {
 	return f
 }
 
-// said is what must not change.
+// said is the exact result of a request.
 type said struct {
 	ids      []int32
 	logProbs []float32

@@ -19,8 +19,8 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// embedding is a device that remembers the table that a model embeds tokens with, and a tower whose
-// images are ids in disguise: their rows are what the table embeds the ids as.
+// embedding is a device that records the embedding table of a model, and a tower. The rows of its images are rows of the
+// table for known ids.
 type embedding struct {
 	backend.Backend
 	table backend.Weight
@@ -33,7 +33,7 @@ type embedding struct {
 	sizes []int                   // of all passes
 	steps int                     // of all passes
 	extra int                     // steps of a pass beside those that make rows
-	// flaw is what goes wrong with a picture, by what is done with it.
+	// flaw is the fault of an image, by operation.
 	flaw func(act string, p *picture.Patches) error
 }
 
@@ -53,8 +53,7 @@ func (e *embedding) locked(f func()) {
 	f()
 }
 
-// counts are how many images were made rows of, how many of those rows are still there, and how
-// many passes are open.
+// counts are the numbers of computed images, of rows that were not released, and of open passes.
 func (e *embedding) counts() (made, alive, open int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -178,9 +177,9 @@ func (p *embeddingPass) Close() {
 	}
 }
 
-// TestTowerLetsOthersSpeak generates a text while the tower runs on an image: if rounds have no time to
+// TestTowerDelaysNoText generates a text while the tower runs on an image: if rounds have no time to
 // spare, there is one step before each of them; without other sequences all steps run at once.
-func TestTowerLetsOthersSpeak(t *testing.T) {
+func TestTowerDelaysNoText(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	var steps []int // after each round
 	gate := &gated{m, make(chan int32), make(chan struct{})}
@@ -223,8 +222,7 @@ func TestTowerLetsOthersSpeak(t *testing.T) {
 	}
 }
 
-// TestBackgroundImagesWait has an image of a background prefill looked at only while no request
-// runs.
+// TestBackgroundImagesWait checks that the tower runs on the image of a background prefill only while no request runs.
 func TestBackgroundImagesWait(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	var steps []int // after each round
@@ -261,8 +259,8 @@ func TestBackgroundImagesWait(t *testing.T) {
 	}
 }
 
-// TestImagesSharePasses has the images of a prompt made together, unless that is too many
-// patches, or one is there already.
+// TestImagesSharePasses checks that the images of a prompt share a pass, unless they have too many patches, or one is
+// cached.
 func TestImagesSharePasses(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Log: quiet, Tower: b})
@@ -298,14 +296,14 @@ func TestImagesSharePasses(t *testing.T) {
 	ask(large, 2, 1)
 }
 
-// TestImagesAreComputedByPriority has an image overtake others that wait, as requests do.
+// TestImagesAreComputedByPriority checks that waiting images are computed by priority, like requests.
 func TestImagesAreComputedByPriority(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	said(t, e, Request{Prompt: prompt(4, 0), MaxTokens: 1}) // where the table comes from
+	said(t, e, Request{Prompt: prompt(4, 0), MaxTokens: 1}) // the device records the table
 	e.Close()
 	s := newVisionQueue(b, b, 0)
 	defer s.close()
@@ -334,8 +332,7 @@ func TestImagesAreComputedByPriority(t *testing.T) {
 	}
 }
 
-// TestCanceledImagesAreNotComputed cancels requests whose image the tower looks at: the last of them
-// ends its pass.
+// TestCanceledImagesAreNotComputed cancels requests whose image is in a pass: the last one ends the pass.
 func TestCanceledImagesAreNotComputed(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
 	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Log: quiet, Tower: b})
@@ -343,10 +340,10 @@ func TestCanceledImagesAreNotComputed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	said(t, e, Request{Prompt: prompt(4, 0), MaxTokens: 1}) // where the table comes from
+	said(t, e, Request{Prompt: prompt(4, 0), MaxTokens: 1}) // the device records the table
 	b.extra = 1 << 40
 	r := b.asImage(Request{Prompt: prompt(30, 2), MaxTokens: 5}, 10, 9, 0)
-	for range 2 { // an image that was given up is begun again
+	for range 2 { // a canceled image is begun again
 		var streams []*Stream
 		var cancels []context.CancelFunc
 		for range 2 {
@@ -357,7 +354,7 @@ func TestCanceledImagesAreNotComputed(t *testing.T) {
 			}
 			streams, cancels = append(streams, s), append(cancels, cancel)
 		}
-		for open := 0; open == 0 || e.Stats().Running < len(streams); runtime.Gosched() { // who still waits wants no image yet
+		for open := 0; open == 0 || e.Stats().Running < len(streams); runtime.Gosched() { // the waiting request needs no image yet
 			_, _, open = b.counts()
 		}
 		cancels[0]()

@@ -75,7 +75,8 @@ func newVisionQueue(tower model.Tower, device backend.Backend, memory int64) vis
 	return visionQueue{tower: tower, device: device, memory: memory, jobs: map[visionKey]*visionJob{}}
 }
 
-// add is the job of an image of a request with that salt and priority, for one more user. Each user calls release in the end.
+// add is the job of an image of a request with that salt and priority, for one more user. Each user calls release in the
+// end.
 func (q *visionQueue) add(salt prefix.Salt, priority int, p *picture.Patches) *visionJob {
 	key := visionKey{salt, p.Hash}
 	v := q.jobs[key]

@@ -24,7 +24,7 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// scene is a prompt with images and what the reference makes of it.
+// scene is a prompt with images and the results of the reference.
 type scene struct {
 	name   string
 	prompt []int32 // with pad tokens
@@ -383,7 +383,7 @@ func TestImagesChangeNothing(t *testing.T) {
 			o.Drafter = spec.Auto(g.Drafter(), lookup)
 		}
 		dir := t.TempDir()
-		for run := range 2 { // the second begins with what the first has left on disk
+		for run := range 2 { // the second finds the files of the first
 			if run > 0 && !o.Cache {
 				break
 			}

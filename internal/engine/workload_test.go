@@ -20,15 +20,15 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// piece is a request with what it must give, whatever else is going on.
+// piece is a request with its expected answer.
 type piece struct {
 	Request
 	ids    []int32
 	hashes []uint64 // after each token
 }
 
-// repertoire is requests of all kinds, answered one after the other without drafts, cache
-// or want of memory. Many have a prefix in common, in some of them with an image in it.
+// repertoire is requests of all kinds, with answers that were computed one by one, without drafts and cache and with enough
+// memory. Many have a common prefix, some of them with an image in it.
 func repertoire(t *testing.T, m *headed, b *embedding, n int) []piece {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -141,7 +141,7 @@ func (p *piece) check(ids []int32, hashes []uint64, whole bool) error {
 	return nil
 }
 
-// workload is a random choice of pieces, of when they come and go, and of how they are run.
+// workload is a random choice of pieces, of their start and end, and of the options of the engine.
 type workload struct {
 	options  Options
 	budget   int64
@@ -202,8 +202,7 @@ func newWorkload(rng *rand.Rand, m *headed, b *embedding, from []piece, need int
 	return w
 }
 
-// run plays a workload. A piece comes when the others have said a number of tokens, or when
-// none of them is left to say any.
+// run runs a workload. A piece starts when the others have generated a number of tokens, or have all ended.
 func (w *workload) run(t *testing.T, e *Engine) {
 	var mu sync.Mutex // protects what follows
 	said, active, next := 0, 0, sync.NewCond(&mu)
@@ -314,8 +313,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 }
 
 // TestCrowdChangesNothing has all kinds of requests meet in one round, with memory for two
-// or three of them. Workloads leave it to chance who meets whom; here
-// preemptions and hits of the cache are certain.
+// or three of them. In workloads, preemptions and cache hits are random; here they are certain.
 func TestCrowdChangesNothing(t *testing.T) {
 	m, b := openEmbedding(t, "dense", backend.Options{}, false)
 	pieces := repertoire(t, m, b, 16)

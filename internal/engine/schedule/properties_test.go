@@ -273,8 +273,8 @@ func checkShare(t *testing.T, x *Scheduler[*asked], list []*asked) (by string) {
 	return "credit"
 }
 
-// TestExpensiveOfflineRowsComeOneByOne has rows that cost more than the share of a round, of texts more than of prompts. Each
-// round with offline rows has as few as there can be, and all together add no more than their share, and most of it.
+// TestExpensiveOfflineRowsComeOneByOne has rows that cost more than the share of a round, of texts more than of prompts.
+// Each round with offline rows has as few as there can be, and all together add no more than their share, and most of it.
 func TestExpensiveOfflineRowsComeOneByOne(t *testing.T) {
 	m := new(cost.Model)
 	for range 40 {

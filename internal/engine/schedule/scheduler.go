@@ -73,13 +73,13 @@ func (x *Scheduler[S]) Chunk(rows int, tower time.Duration) int {
 	return max(minChunk, int((x.spare(rows)-tower).Seconds()/row))
 }
 
-// Tower has the vision tower run before a round and returns how long it took. run runs it for about a time, and for a step of
-// some milliseconds at least.
+// Tower has the vision tower run before a round and returns how long it took. run runs it for about a time, and for a step
+// of some milliseconds at least.
 //
 // Beside sequences that generate, the tower gets the time that the round has to spare; prompts get half of that. Beside
 // prompts it gets as long as the last round took. If all sequences wait for it, it runs for a step. If none does, its work
-// is for the background and can wait. Offline sequences do not count beside others: if only they wait for the tower, its steps
-// are part of their share.
+// is for the background and can wait. Offline sequences do not count beside others: if only they wait for the tower, its
+// steps are part of their share.
 func (x *Scheduler[S]) Tower(running []S, run func(limit time.Duration) time.Duration) time.Duration {
 	offline := Offline(running)
 	waiting, generating, feeding, late := false, false, false, false
@@ -146,9 +146,9 @@ func (r *round[S]) give(s S, most int) int {
 	return n
 }
 
-// all feeds all sequences that are offline, or all that are not. Those that generate come first, so
-// that no prompt takes their place; the rest of the round's time is for prompts, in order of their claims. It reports whether
-// a sequence is fed or waits for the tower.
+// all feeds all sequences that are offline, or all that are not. Those that generate come first, so that no prompt takes
+// their place; the rest of the round's time is for prompts, in order of their claims. It reports whether a sequence is fed
+// or waits for the tower.
 func (r *round[S]) all(offline bool) (any bool) {
 	r.rows, r.prompt = 0, 0
 	generating := false

@@ -131,8 +131,8 @@ func TestChunkLeavesTimeForTokens(t *testing.T) {
 	}
 }
 
-// TestOfflineShare has offline sequences beside a text for hundreds of rounds: on average they add their share, and some rounds
-// are without them.
+// TestOfflineShare has offline sequences beside a text for hundreds of rounds: on average they add their share, and some
+// rounds are without them.
 func TestOfflineShare(t *testing.T) {
 	x := &Scheduler[*asked]{RoundTokens: 512, Cost: known()}
 	list := []*asked{generating(0), offline(prefilling(300)), offline(prefilling(300))}
