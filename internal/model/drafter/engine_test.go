@@ -108,7 +108,7 @@ func (p *towerPass) Close() {
 // illustrate puts an image of two lines, whose positions are no text's, into a prompt.
 func illustrate(q *engine.Request, at, rows int) {
 	image := &picture.Patches{Grid: picture.Grid{Time: 1, Height: 2, Width: 2 * rows}, Hash: sha256.Sum256(fmt.Append(nil, rows))}
-	in := engine.Input{Input: prefix.Input{At: at, N: rows, Hash: image.Hash}, Picture: image}
+	in := engine.Input{Input: prefix.Input{At: at, N: rows, Hash: image.Hash}, Image: image}
 	q.Prompt = slices.Clone(q.Prompt)
 	for i := range rows {
 		in.Positions = append(in.Positions, [3]int32{0, int32(2 * i / rows), int32(i % (rows / 2))})
