@@ -20,11 +20,11 @@ import (
 //
 //   - The choice is the candidate with the most tokens per second after twice its doubt is subtracted. So a batch
 //     drafts only where drafts are known to pay.
-//   - A trial takes another candidate for two rounds: the one with the most tokens per second after its doubt is added,
-//     as soon as the budget of trials allows it. Candidates that are then still worse than the choice are taken only if
-//     the budget allows them now. Then come two rounds of the choice, and the trial is charged what it
-//     has cost as far as is known now. The budget is 0.2 rounds at once and 0.2 % of all later rounds. A trial that
-//     is expected to gain is always allowed, so it alternates with the choice until the doubt is gone.
+//   - A trial takes another candidate for two rounds: of those that the budget of trials allows, the one with the most
+//     tokens per second after its doubt is added. Then come two rounds of the choice, and the trial is charged what it
+//     has cost as far as is known now, with the time of rows that the drafter had to be fed for it. The budget is 0.2
+//     rounds at once and 0.2 % of all later rounds. A trial that is expected to gain is always allowed, so it alternates
+//     with the choice until the doubt is gone. If no pass of its size was measured, it is enough that it may gain.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
@@ -242,11 +242,12 @@ func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {
 	}
 }
 
-// rank makes the order of all drafts whose number is not fixed. By depth it is nearly sorted already.
+// rank makes the order of all drafts whose number is not fixed and that may gain half the cost of a row. By depth it is nearly
+// sorted already.
 func (c *Controller) rank(batch []Run, records []*Record) {
 	for j := range slices.Max(c.limits) {
 		for i, limit := range c.limits {
-			if j >= batch[i].Known && j < limit && records[i].Fixed == DepthAuto {
+			if j >= batch[i].Known && j < limit && (j == batch[i].Known || c.gains[i][j] > c.rows[1]/2) && records[i].Fixed == DepthAuto {
 				c.order = append(c.order, increment{i, j, c.gains[i][j]})
 			}
 		}
@@ -286,21 +287,20 @@ func (c *Controller) turn(best candidate, plain int) int {
 	if c.left >= trialRounds && c.trial <= len(c.order) {
 		return c.trial
 	}
-	affords := func(x candidate) bool { return c.spent+x.loss(best) <= trialAdvance }
 	hope, high := best, 0.0
 	for _, x := range c.candidates {
 		if c.left == trialRounds-1 && x.drafts == c.trial {
 			c.spent += min(max(x.loss(best), 0), maxCharge)
 		}
 		r := x.rate * (1 + min(c.Doubt(plain+x.drafts, plain+best.drafts), maxHope))
-		if c.left < 0 && x.drafts != best.drafts && r > high && (r > best.rate || affords(x)) {
+		ok := c.spent+x.loss(best) <= trialAdvance || r > best.rate && c.Measured(plain+x.drafts) == 0
+		if c.left < 0 && x.drafts != best.drafts && r > high && ok {
 			hope, high = x, r
 		}
 	}
-	if hope.drafts == best.drafts || !affords(hope) {
-		return best.drafts
+	if hope.drafts != best.drafts {
+		c.trial, c.left = hope.drafts, 2*trialRounds-1
 	}
-	c.trial, c.left = hope.drafts, 2*trialRounds-1
 	return hope.drafts
 }
 

