@@ -49,6 +49,8 @@ type SpeculationStats struct {
 	AcceptedAt     [MaxDepth]int // Accepted, by position in the draft
 	Copied         int           // draft tokens that were copied from the text
 	CopiedAccepted int           // of those
+	Beside         int           // draft tokens of the drafter that competes with the head
+	BesideAccepted int           // of those
 	DraftVocab     int           // size of the draft vocabulary; 0: none was used
 	Draft          time.Duration // spent on drafting: in a batch, its share
 	Verify         time.Duration // spent in passes of the model, likewise
@@ -112,10 +114,12 @@ func (s SpeculationStats) MarshalJSON() ([]byte, error) {
 		SpeedupEstimate    any     `json:"speedup_estimate"`
 		Copied             int     `json:"copied,omitempty"`
 		CopiedAccepted     int     `json:"copied_accepted,omitempty"`
+		Beside             int     `json:"beside,omitempty"`
+		BesideAccepted     int     `json:"beside_accepted,omitempty"`
 	}{
 		s.Rounds, s.Drafted, s.Accepted, s.Forced, s.AcceptedByPosition(), s.TokensPerRound(), s.MeanDepth(), string(s.Rule), s.Drafter, s.DraftVocab,
 		float64(s.Draft.Microseconds()) / 1e3, float64(s.Verify.Microseconds()) / 1e3,
-		measured(s.PassCost), measured(s.DraftCost), measured(s.Speedup), s.Copied, s.CopiedAccepted,
+		measured(s.PassCost), measured(s.DraftCost), measured(s.Speedup), s.Copied, s.CopiedAccepted, s.Beside, s.BesideAccepted,
 	})
 }
 
@@ -127,7 +131,7 @@ func newResult(r *engine.Result) Result {
 		Preempted: r.Preempted, Batch: r.Batch,
 		Speculation: SpeculationStats{
 			Drafter: s.Drafter, Rule: Rule(s.Rule.String()), Rounds: s.Rounds, Drafted: s.Drafted, Accepted: s.Accepted, Forced: s.Forced,
-			DraftedAt: s.DraftedAt, AcceptedAt: s.AcceptedAt, Copied: s.Copied, CopiedAccepted: s.CopiedAccepted, DraftVocab: s.DraftVocab,
+			DraftedAt: s.DraftedAt, AcceptedAt: s.AcceptedAt, Copied: s.Copied, CopiedAccepted: s.CopiedAccepted, Beside: s.Beside, BesideAccepted: s.BesideAccepted, DraftVocab: s.DraftVocab,
 			Draft: s.Draft, Verify: s.Verify, PassCost: s.Beta, DraftCost: s.Delta, Speedup: s.Speedup(),
 		},
 	}

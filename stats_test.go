@@ -23,10 +23,10 @@ func TestSpeculationStatsAsJSON(t *testing.T) {
 		}
 	}
 	check(plain)
-	s.PassCost, s.DraftCost, s.Speedup, s.DraftVocab, s.Copied, s.CopiedAccepted = 1.2, 0.1, 1.0/3, 100, 2, 1
+	s.PassCost, s.DraftCost, s.Speedup, s.DraftVocab, s.Copied, s.CopiedAccepted, s.Beside, s.BesideAccepted = 1.2, 0.1, 1.0/3, 100, 2, 1, 4, 3
 	check(`{"rounds":4,"drafted":6,"accepted":3,"accepted_by_position":[3,0],"tokens_per_round":1.75,"mean_depth":1.5,` +
 		`"rule":"ratio","drafter":"auto","draft_vocab":100,"draft_ms":1.5,"verify_ms":9,"beta":1.2,"delta":0.1,"speedup_estimate":0.333333,` +
-		`"copied":2,"copied_accepted":1}`)
+		`"copied":2,"copied_accepted":1,"beside":4,"beside_accepted":3}`)
 	s = foretoken.SpeculationStats{Rounds: 4, Forced: 6, Rule: foretoken.Exact}
 	if !s.Any() {
 		t.Error("forced tokens are nothing to tell")

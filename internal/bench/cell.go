@@ -62,6 +62,11 @@ type Cell struct {
 	Accepted   int   `json:"accepted"`
 	DraftedAt  []int `json:"drafted_by_position"`
 	AcceptedAt []int `json:"accepted_by_position"`
+	// Among Drafted and Accepted: copies, and drafts of the drafter that competes with the head.
+	Copied         int `json:"copied"`
+	CopiedAccepted int `json:"copied_accepted"`
+	Beside         int `json:"beside"`
+	BesideAccepted int `json:"beside_accepted"`
 
 	Rate  measure.Spread `json:"tokens_per_second"`
 	Ratio measure.Spread `json:"ratio"` // to plain decoding in the same repetition
@@ -84,6 +89,10 @@ func (c *Cell) count(answers []Answer) {
 		c.Rounds += r.Rounds - 1
 		c.Drafted += r.Drafted
 		c.Accepted += r.Accepted
+		c.Copied += r.Copied
+		c.CopiedAccepted += r.CopiedAccepted
+		c.Beside += r.Beside
+		c.BesideAccepted += r.BesideAccepted
 		for j := 0; j < spec.MaxDepth && r.DraftedAt[j] > 0; j++ {
 			if j == len(c.DraftedAt) {
 				c.DraftedAt, c.AcceptedAt = append(c.DraftedAt, 0), append(c.AcceptedAt, 0)

@@ -95,7 +95,7 @@ func (r *Recorder) OnModel(m *foretoken.Model) Runner {
 			a.Hash = answer.LogitsHash()
 			a.Stats = spec.Stats{
 				Rounds: s.Rounds, Drafted: s.Drafted, Accepted: s.Accepted, DraftedAt: s.DraftedAt, AcceptedAt: s.AcceptedAt,
-				Draft: s.Draft, Verify: s.Verify,
+				Copied: s.Copied, CopiedAccepted: s.CopiedAccepted, Beside: s.Beside, BesideAccepted: s.BesideAccepted, Draft: s.Draft, Verify: s.Verify,
 			}
 			return a, err
 		}, err

@@ -60,6 +60,8 @@ type Stats struct {
 	DraftedAt      [MaxDepth]int // drafts, by position
 	Copied         int           // drafts that were copied from the text
 	CopiedAccepted int           // accepted ones among them
+	Beside         int           // drafts of the second drafter that computes
+	BesideAccepted int           // accepted ones among them
 	DraftVocab     int           // draft vocabulary of the last drafts; 0: none was drawn
 
 	// Time of its rounds after the prompt: in a batch, its share of them.
@@ -83,7 +85,11 @@ func (r *Stats) add(o *Outcome, source Source) {
 		r.Drafted += drafted
 		r.Accepted += accepted
 		r.Forced += forced
-		if !source.Computed() {
+		switch {
+		case source == Beside:
+			r.Beside += drafted
+			r.BesideAccepted += accepted
+		case !source.Computed():
 			r.Copied += drafted
 			r.CopiedAccepted += accepted
 		}
