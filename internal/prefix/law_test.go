@@ -172,7 +172,7 @@ func TestHitEqualsPrefill(t *testing.T) {
 			x := r.reader(text)
 			for _, b := range boundaries {
 				x.read(b, rng.IntN(5)) // with drafts that are yet to be replayed
-				if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:b]}, x.target, prefix.Draft{x.memory, x.hidden}); err != nil {
+				if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:b]}, x.target, prefix.Draft{State: x.memory, Hidden: x.hidden}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -210,7 +210,7 @@ func TestHitsAreIndependent(t *testing.T) {
 			defer c.Close()
 			x := r.reader(append(slices.Clone(start), 1))
 			x.read(len(start), 3)
-			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: start}, x.target, prefix.Draft{x.memory, x.hidden}); err != nil {
+			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: start}, x.target, prefix.Draft{State: x.memory, Hidden: x.hidden}); err != nil {
 				t.Fatal(err)
 			}
 			x.close()
@@ -253,7 +253,7 @@ func TestDiskHitEqualsPrefill(t *testing.T) {
 	}
 	c := r.cache(d)
 	x.read(140, 4)
-	if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:140]}, x.target, prefix.Draft{x.memory, x.hidden}); err != nil {
+	if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:140]}, x.target, prefix.Draft{State: x.memory, Hidden: x.hidden}); err != nil {
 		t.Fatal(err)
 	}
 	x.read(159, 0)
@@ -308,7 +308,7 @@ func TestSharedHitEqualsPrefillOnOtherInstructionSets(t *testing.T) {
 		x := r.reader(text)
 		share(r, stores[isa], func(c *prefix.Cache) {
 			x.read(boundary, 4)
-			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:boundary]}, x.target, prefix.Draft{x.memory, x.hidden}); err != nil {
+			if err := c.Store(prefix.Salt{}, prefix.Text{Tokens: text[:boundary]}, x.target, prefix.Draft{State: x.memory, Hidden: x.hidden}); err != nil {
 				t.Fatal(err)
 			}
 		})
