@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // Tensors that tell the kind of a drafter.
@@ -171,7 +172,17 @@ func FuzzConfig(f *testing.F) {
 	kinds := [][]string{dflashTensors, dflash2Tensors, dsparkTensors, eagleTensors}
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
 		Promises(data)
-		c, err := readConfig(data, tensorNames(kinds[int(kind)%len(kinds)]), small)
+		tensors := tensorNames(kinds[int(kind)%len(kinds)])
+		if c, err := readConfig(data, tensors, model.Target{}); err == nil { // as inspect does
+			c.describe()
+			_, table := newDrafter(c, &weights.Loader{}, model.Options{MaxDrafts: 8}).network()
+			for w := range table {
+				if w.Parameters() <= 0 {
+					t.Errorf("%s has %d parameters", w.Name, w.Parameters())
+				}
+			}
+		}
+		c, err := readConfig(data, tensors, small)
 		if err != nil {
 			return
 		}
