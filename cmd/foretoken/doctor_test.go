@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/golden"
 )
 
 func TestInspectSaysWhatAModelIs(t *testing.T) {
@@ -63,11 +65,12 @@ func TestInspectAndDoctorOfDamage(t *testing.T) {
 
 func TestDoctorReports(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "report.html")
-	o := runIn(t, nil, "doctor", "tiny", "--threads", "1", "--html", page)
-	if o.code != exitOK || !strings.Contains(o.out, "verdict     The model and its head are intact") || !strings.Contains(o.out, "####") || strings.Contains(o.out, "█") {
+	o := runIn(t, nil, "doctor", "tiny", "--threads", "1", "--drafter", golden.TinyDrafter(t).Dir, "--html", page)
+	said := strings.Join(strings.Fields(o.out), " ")
+	if o.code != exitOK || !strings.Contains(said, "verdict The model and its head are intact") || !strings.Contains(said, "The DSpark drafter is intact") || !strings.Contains(o.out, "####") || strings.Contains(o.out, "█") {
 		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.err)
 	}
-	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<svg") {
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "<svg") || !strings.Contains(string(text), "<h2>Drafter</h2>") {
 		t.Errorf("%v, %.80s", err, text)
 	}
 	none := rewriteTiny(t, asIs, func(string, []byte) bool { return false })
@@ -97,6 +100,8 @@ func TestInspectAndDoctorUsage(t *testing.T) {
 		{[]string{"doctor", "tiny", "--limit", "soon"}, exitUsage, "--limit"},
 		{[]string{"doctor", "tiny", "--quantize", "7"}, exitUsage, "--quantize"},
 		{[]string{"doctor", "tiny", "--html", filepath.Join(t.TempDir(), "no", "folder")}, exitError, "--html"},
+		{[]string{"doctor", "tiny", "--drafter", "nowhere"}, exitError, "--drafter nowhere: "},
+		{[]string{"doctor", "tiny", "--drafter", "tiny"}, exitError, "--drafter tiny: drafter: unknown kind"},
 		{[]string{"inspect", filepath.Join(t.TempDir(), "nowhere")}, exitError, "nowhere"},
 		{[]string{"doctor", t.TempDir()}, exitError, "config.json"},
 	} {

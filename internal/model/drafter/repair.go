@@ -167,7 +167,7 @@ func (d *Drafter) variant(change func(*config), shift func(module string) float3
 	x := newDrafter(&cfg, d.loaded, d.options)
 	x.shared, x.Tokens = true, d.Tokens
 	from, _ := d.network()
-	to, table := x.network()
+	to, _ := x.network()
 	to.Embed, to.Unembed, to.Norm, to.columns = from.Embed, from.Unembed, from.Norm, from.columns
 	if d.Head != nil {
 		h, old := x.Head, d.Head
@@ -184,6 +184,7 @@ func (d *Drafter) variant(change func(*config), shift func(module string) float3
 	if shift == nil {
 		return x, nil
 	}
+	_, table := x.network()
 	for w := range table {
 		if w.Kind != weights.Gain {
 			continue
