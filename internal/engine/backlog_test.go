@@ -158,7 +158,7 @@ func TestIdleHeadIsNotFedPrompts(t *testing.T) {
 	}
 }
 
-// TestHeadBeginsAgainAnywhere does that with two drafters in turns, after prompts with images, with preemption, and behind prefixes
+// TestHeadBeginsAgainAnywhere does that with two drafters that alternate, after prompts with images, with preemption, and behind prefixes
 // that memory or the disk has without the state of one or of both.
 func TestHeadBeginsAgainAnywhere(t *testing.T) {
 	const tokens, stretch = 100, 45
