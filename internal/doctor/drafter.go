@@ -41,7 +41,7 @@ func (e *examination) measureDrafter(maxTokens int) error {
 		return err
 	}
 	r := &drafterReport{Name: e.o.DrafterName, Kind: d.Kind.String()}
-	e.Report.Drafter = r
+	e.Drafter = r
 	first := trial{Name: "its files as they are", Used: true, agreement: used}
 	r.Positions = first.compare(used)
 	r.Trials = []trial{first}
@@ -69,7 +69,7 @@ func (e *examination) timeDrafter(ids []int32) error {
 	if err != nil {
 		return err
 	}
-	e.Report.Drafter.speeds(costs)
+	e.Drafter.speeds(costs)
 	return nil
 }
 
