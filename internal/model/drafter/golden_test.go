@@ -102,10 +102,20 @@ func greedy(tb testing.TB) *sampling.Sampler {
 	return s
 }
 
-// TestDraftsAreTheReferences drafts the rounds of all golden files, and compares rows, drafts and confidences.
+// TestDraftsAreTheReferences drafts the rounds of all golden files on the device of tests and with every instruction set of the
+// processor, and compares rows, drafts and confidences. Portable code is slow; make test-noasm has it.
 func TestDraftsAreTheReferences(t *testing.T) {
+	sets := []string{""}
+	for _, d := range backend.List() {
+		if d.Name == "cpu" {
+			sets = append(sets, d.Runnable()...)
+		}
+	}
+	sets = slices.DeleteFunc(sets, func(isa string) bool { return isa == "generic" })
 	for _, f := range golden.Drafters(t, os.Getenv("FORETOKEN_FIXTURES")) {
-		t.Run(f.Name, func(t *testing.T) { draftsAreTheReferences(t, f, 10*f.Drafts*3/4) })
+		for _, isa := range sets {
+			t.Run(f.Name+" "+isa, func(t *testing.T) { draftsAreTheReferences(t, f, 10*f.Drafts*3/4, backend.Options{ISA: isa}) })
+		}
 	}
 }
 
@@ -115,13 +125,13 @@ func TestDraftsOfTheTrainedDrafter(t *testing.T) {
 	for i := range f.Cases {
 		all += len(f.Cases[i].Rounds) * f.Drafts
 	}
-	draftsAreTheReferences(t, f, all)
+	draftsAreTheReferences(t, f, all, backend.Options{})
 }
 
 // draftsAreTheReferences drafts the rounds of a fixture, and compares at least the given number of drafts.
-func draftsAreTheReferences(t *testing.T, f *golden.DrafterFixture, least int) {
+func draftsAreTheReferences(t *testing.T, f *golden.DrafterFixture, least int, o backend.Options) {
 	t.Helper()
-	r := open(t, f.Target, f.Dir, backend.Options{})
+	r := open(t, f.Target, f.Dir, o)
 	if !slices.Equal(r.d.Taps, f.Taps) {
 		t.Fatalf("taps of layers %v, want %v", r.d.Taps, f.Taps)
 	}
