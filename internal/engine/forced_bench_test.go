@@ -49,11 +49,13 @@ func chained(link float64) []recordedRound {
 	list := make([]recordedRound, 4096)
 	for i := range list {
 		x := &list[i]
-		for x.accepted < len(x.probs) && rng.Float64() < link {
-			x.accepted++
-		}
+		ended := false // the same draws decide about all drafters
 		for j := range x.probs {
 			x.probs[j] = float32(link)
+			u := rng.Float64()
+			if ended = ended || u >= link; !ended {
+				x.accepted++
+			}
 		}
 	}
 	return list

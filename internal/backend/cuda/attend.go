@@ -217,7 +217,7 @@ func (b *Backend) attendFew(l *attendLayer) { b.attendAll(l, "attendfew.attend_f
 
 // attendBlock is attendFew for the rows of blocks.
 func (b *Backend) attendBlock(l *attendLayer) {
-	b.attendAll(l, "attendblock.attend_block_halves", 32, 16)
+	b.attendAll(l, "attendblock.attend_block_halves", 16, 8)
 }
 
 // attendAll launches a kernel whose blocks of warps compute some queries, all that comes before included.

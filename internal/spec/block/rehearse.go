@@ -1,6 +1,9 @@
 package block
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -9,60 +12,78 @@ import (
 
 var _ spec.Rehearser = (*Drafter)(nil)
 
-// manyRuns is up to how many runs blocks are rehearsed, all of one size.
-const manyRuns = 8
+// manyRuns is up to how many runs blocks of one size are rehearsed, and fewRuns blocks of all sizes.
+const manyRuns, fewRuns = 8, 4
 
 // Rehearse implements spec.Rehearser: any number of new rows, and blocks of each size, after a text that adds blocks to the draft
 // vocabulary and after one that does not.
 func (d *Drafter) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int) error {
+	x := rehearsal{d: d, pool: p, hidden: hidden}
 	for n := min(runs*spec.Backlog, hidden.Rows); n > usual; n -= spec.Backlog {
-		if err := d.rehearse(p, hidden.RowRange(0, n), 1, 0, nil); err != nil {
-			return err
-		}
+		x.call(n, nil, nil)
 	}
 	for n := range usual {
-		if err := d.rehearse(p, hidden.RowRange(0, n+1), 1, 0, nil); err != nil {
-			return err
-		}
+		x.call(n+1, nil, nil)
 	}
 	for _, text := range [][]int32{{int32(d.logits.Vocab - 1)}, nil} {
 		only := d.vocab.After(d.vocab.Frequent(), text)
 		for n := min(runs, manyRuns); n > 0; n-- {
-			for size := d.block.Drafts(); ; size = d.block.Size(size / 2) {
-				if err := d.rehearse(p, hidden.RowRange(0, 1), n, size, only); err != nil {
-					return err
-				}
-				if size == d.block.Size(1) {
-					break
-				}
+			x.blocks(nil, n, d.block.Drafts(), only)
+		}
+	}
+	return x.err
+}
+
+// rehearsal makes calls whose drafts are not used.
+type rehearsal struct {
+	d      *Drafter
+	pool   *state.Pool
+	hidden backend.Tensor
+	err    error // the first
+}
+
+// blocks drafts blocks of the given sizes and of n more, none larger than size.
+func (x *rehearsal) blocks(sizes []int, n, size int, only []int32) {
+	if n == 0 {
+		x.call(1, sizes, only)
+		return
+	}
+	for least := x.d.block.Size(1); ; size = x.d.block.Size(size / 2) {
+		if n+len(sizes) <= fewRuns {
+			x.blocks(append(sizes, size), n-1, size, only)
+		} else {
+			x.call(1, slices.Repeat([]int{size}, n), only)
+		}
+		if size == least {
+			return
+		}
+	}
+}
+
+// call appends rows to a sequence for each size, and drafts a block of that size. Without sizes it appends rows to one.
+func (x *rehearsal) call(rows int, sizes []int, only []int32) {
+	var spans, blocks []model.Span
+	var draws [][]backend.Draw
+	for i := range max(len(sizes), 1) {
+		s, err := x.pool.Open(x.d.Layout())
+		if err != nil || x.err != nil {
+			x.err = cmp.Or(x.err, err)
+			return
+		}
+		defer s.Close()
+		spans = append(spans, model.Span{State: s, Hidden: x.hidden.RowRange(0, rows)})
+		if i < len(sizes) {
+			blocks = append(blocks, model.Span{State: s, Tokens: []int32{0}, Want: sizes[i]})
+			draws = slices.Grow(draws, sizes[0])[:sizes[0]]
+			for j := range sizes[i] {
+				draws[j] = append(draws[j], backend.Draw{})
 			}
 		}
 	}
-	return nil
-}
-
-// rehearse appends rows to n sequences and drafts a block of each if there is a size.
-func (d *Drafter) rehearse(p *state.Pool, rows backend.Tensor, n, size int, only []int32) error {
-	var spans, blocks []model.Span
-	for range n {
-		s, err := p.Open(d.Layout())
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		spans = append(spans, model.Span{State: s, Hidden: rows})
-		blocks = append(blocks, model.Span{State: s, Tokens: []int32{0}, Want: size})
+	if x.err = x.d.block.Append(spans); x.err != nil || len(blocks) == 0 {
+		return
 	}
-	if err := d.block.Append(spans); err != nil || size == 0 {
-		return err
+	if _, x.err = x.d.block.Forward(blocks, only); x.err == nil {
+		_, _, x.err = x.d.block.Draw(draws)
 	}
-	if _, err := d.block.Forward(blocks, only); err != nil {
-		return err
-	}
-	draws := make([][]backend.Draw, size)
-	for i := range draws {
-		draws[i] = make([]backend.Draw, n)
-	}
-	_, _, err := d.block.Draw(draws)
-	return err
 }
