@@ -34,8 +34,8 @@ const (
 
 	// Hand-written lines without tests, and without what is counted apart below. A commit that raises a
 	// limit says what the lines are for; a commit that deletes lines lowers it.
-	maxTreeLines = 112_160
-	maxTestLines = 12_700 // of packages that only tests import
+	maxTreeLines = 114_250
+	maxTestLines = 12_850 // of packages that only tests import
 	maxGenLines  = 14_500 // of programs that write code, which is not counted itself
 
 	// The repository travels to other machines for tests, weights included.
@@ -643,8 +643,9 @@ func TestTestsNeedNothingButTheRepository(t *testing.T) {
 
 // Packages that start goroutines and need no list of tests for the race detector, and why.
 var mayRace = map[string]string{
-	"cmd/foretoken":  "its tests run it as another process",
-	"examples/batch": "an example, without tests",
+	"cmd/foretoken":         "its tests run it as another process",
+	"examples/batch":        "an example, without tests",
+	"internal/prefix/store": "the list of internal/prefix runs it",
 }
 
 // make race runs the function TestRace of each package that has one: a list of tests in which

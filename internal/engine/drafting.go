@@ -7,7 +7,6 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
-	"github.com/foretoken/foretoken/internal/state"
 )
 
 // drafting is the part of a round that prepares the next one's drafts.
@@ -31,15 +30,6 @@ type drafterPart struct {
 	late     []spec.Run // backlogs that are fed in this round
 	depths   []int
 	to, from []backend.Tensor // rows that go to backlogs
-}
-
-// draftMemory is the memory of a sequence for a part of the drafter.
-type draftMemory struct {
-	state   *state.State   // nil: the part needs none, nor what follows but host
-	backlog *state.Rows    // the last rows that it was not fed
-	idle    int            // rounds since it has drafted
-	hidden  backend.Tensor // row of the last token kept, valid until the next pass
-	host    any
 }
 
 // newParts are the parts of a drafter.

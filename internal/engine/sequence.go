@@ -98,6 +98,15 @@ type memory struct {
 	fetching         atomic.Bool   // the prefix is being read from there
 }
 
+// draftMemory is the memory of a sequence for a part of the drafter.
+type draftMemory struct {
+	state   *state.State   // nil: the part needs none, nor what follows but host
+	backlog *state.Rows    // the last rows that it was not fed
+	idle    int            // rounds since it has drafted
+	hidden  backend.Tensor // row of the last token kept, valid until the next pass
+	host    any
+}
+
 // account is the statistics of a sequence's rounds and time.
 type account struct {
 	record         spec.Record

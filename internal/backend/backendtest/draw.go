@@ -129,60 +129,9 @@ func (c *checker) draw() {
 	}
 	for _, s := range [][2]int{{1, 5000}, {17, 130}, {70, 33}, {2, 1}} {
 		for _, views := range []bool{false, true} {
-			what := fmt.Sprintf("%d×%d, views %v", s[0], s[1], views)
-			c.on("Draw")
-			c.holds(what, func(r *rig) (got, want []float32) {
-				r.views = views
-				logits, draws := r.logits(s[0], s[1]), r.howToDraw(s[0], s[1])
-				var sampler sampling.Drawer
-				for i := range draws {
-					want = append(want, numbers(sampler.Draw(plain(draws[i]), ownOf(logits[i*s[1]:(i+1)*s[1]], draws[i])))...)
-				}
-				drawn := r.random(s[0], 3)
-				d.Draw(drawn, r.tensor(s[0], s[1], logits), backend.Tensor{}, draws)
-				return r.read(drawn), want
-			})
-			for _, rows := range []int{1, s[0]} {
-				c.holds(fmt.Sprintf("%s, %d rows of tokens", what, rows), func(r *rig) (got, want []float32) {
-					r.views = views
-					logits, draws, ids := r.logits(s[0], s[1]), r.howToDraw(s[0], s[1]), r.tokens(rows, s[1])
-					var sampler sampling.Drawer
-					for i := range draws {
-						want = append(want, numbers(drawToken(&sampler, draws[i], logits[i*s[1]:(i+1)*s[1]], ids[i%rows*s[1]:][:s[1]]))...)
-					}
-					drawn := r.random(s[0], 3)
-					d.Draw(drawn, r.tensor(s[0], s[1], logits), r.tensor(rows, s[1], ids), draws)
-					return r.read(drawn), want
-				})
-			}
-			c.on("Candidates")
-			c.holds(what, func(r *rig) (got, want []float32) {
-				r.views = views
-				logits, draws := r.logits(s[0], s[1]), r.howToDraw(s[0], s[1])
-				const n = 16
-				ids, best := r.random(s[0], n), r.random(s[0], n)
-				d.Candidates(ids, best, r.tensor(s[0], s[1], logits), draws)
-				columns, values := r.read(ids), r.read(best)
-				for i := range draws {
-					x, y := candidatesOf(logits[i*s[1]:(i+1)*s[1]], draws[i], n)
-					got, want = slices.Concat(got, columns[i*n:(i+1)*n], values[i*n:(i+1)*n]), slices.Concat(want, x, y)
-				}
-				return got, want
-			})
+			c.drawRows(d, s[0], s[1], views)
 		}
-		c.on("Score")
-		c.holds(fmt.Sprintf("%d rows", s[0]), func(r *rig) (got, want []float32) {
-			const n, cols = 5, 37
-			r.views = true
-			numbers := [4][]float32{r.list(s[0] * n), r.list(s[0] * cols), r.list(s[0] * cols), r.list(s[0] * n * cols)}
-			for i, x := range numbers[0] {
-				at := i / n * cols
-				want = append(want, x+scoreOf(numbers[1][at:at+cols], numbers[2][at:at+cols], numbers[3][i*cols:(i+1)*cols]))
-			}
-			scores := r.tensor(s[0], n, numbers[0])
-			d.Score(scores, r.tensor(s[0], cols, numbers[1]), r.tensor(s[0], cols, numbers[2]), r.tensor(s[0]*n, cols, numbers[3]))
-			return r.read(scores), want
-		})
+		c.score(d, s[0])
 		c.on("EmbedDrawn")
 		c.like(fmt.Sprintf("%d×%d", s[0], s[1]), func(r *rig) [][]float32 {
 			w := r.load(backend.Int8, r.matrix(s[1], 70))
@@ -200,4 +149,65 @@ func (c *checker) draw() {
 			return [][]float32{r.read(dst)}
 		})
 	}
+}
+
+// drawRows draws from rows of logits, with and without a list of tokens, and selects candidates.
+func (c *checker) drawRows(d backend.Drawer, n, cols int, views bool) {
+	what := fmt.Sprintf("%d×%d, views %v", n, cols, views)
+	c.on("Draw")
+	c.holds(what, func(r *rig) (got, want []float32) {
+		r.views = views
+		logits, draws := r.logits(n, cols), r.howToDraw(n, cols)
+		var sampler sampling.Drawer
+		for i := range draws {
+			want = append(want, numbers(sampler.Draw(plain(draws[i]), ownOf(logits[i*cols:(i+1)*cols], draws[i])))...)
+		}
+		drawn := r.random(n, 3)
+		d.Draw(drawn, r.tensor(n, cols, logits), backend.Tensor{}, draws)
+		return r.read(drawn), want
+	})
+	for _, rows := range []int{1, n} {
+		c.holds(fmt.Sprintf("%s, %d rows of tokens", what, rows), func(r *rig) (got, want []float32) {
+			r.views = views
+			logits, draws, ids := r.logits(n, cols), r.howToDraw(n, cols), r.tokens(rows, cols)
+			var sampler sampling.Drawer
+			for i := range draws {
+				want = append(want, numbers(drawToken(&sampler, draws[i], logits[i*cols:(i+1)*cols], ids[i%rows*cols:][:cols]))...)
+			}
+			drawn := r.random(n, 3)
+			d.Draw(drawn, r.tensor(n, cols, logits), r.tensor(rows, cols, ids), draws)
+			return r.read(drawn), want
+		})
+	}
+	c.on("Candidates")
+	c.holds(what, func(r *rig) (got, want []float32) {
+		r.views = views
+		logits, draws := r.logits(n, cols), r.howToDraw(n, cols)
+		const most = 16
+		ids, best := r.random(n, most), r.random(n, most)
+		d.Candidates(ids, best, r.tensor(n, cols, logits), draws)
+		columns, values := r.read(ids), r.read(best)
+		for i := range draws {
+			x, y := candidatesOf(logits[i*cols:(i+1)*cols], draws[i], most)
+			got, want = slices.Concat(got, columns[i*most:(i+1)*most], values[i*most:(i+1)*most]), slices.Concat(want, x, y)
+		}
+		return got, want
+	})
+}
+
+// score adds products of three vectors to the numbers of candidates.
+func (c *checker) score(d backend.Drawer, rows int) {
+	c.on("Score")
+	c.holds(fmt.Sprintf("%d rows", rows), func(r *rig) (got, want []float32) {
+		const n, cols = 5, 37
+		r.views = true
+		numbers := [4][]float32{r.list(rows * n), r.list(rows * cols), r.list(rows * cols), r.list(rows * n * cols)}
+		for i, x := range numbers[0] {
+			at := i / n * cols
+			want = append(want, x+scoreOf(numbers[1][at:at+cols], numbers[2][at:at+cols], numbers[3][i*cols:(i+1)*cols]))
+		}
+		scores := r.tensor(rows, n, numbers[0])
+		d.Score(scores, r.tensor(rows, cols, numbers[1]), r.tensor(rows, cols, numbers[2]), r.tensor(rows*n, cols, numbers[3]))
+		return r.read(scores), want
+	})
 }

@@ -1,0 +1,42 @@
+package backendtest
+
+import (
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+func TestOpaquePasses(t *testing.T) {
+	Brief(t).Run(t, NewOpaque(Open(t, backend.Options{Threads: 1})))
+}
+
+// TestOpaqueHidesItsMemory uses memory and weights as only a mistake would.
+func TestOpaqueHidesItsMemory(t *testing.T) {
+	host := Open(t, backend.Options{Threads: 1})
+	a, b := NewOpaque(host), NewOpaque(host)
+	x, err := a.Alloc(dtype.F32, 2, 3)
+	must(err)
+	r := &rig{b: a, rng: newRand()}
+	w := r.load(backend.Float32, r.matrix(3, 3))
+	for what, f := range map[string]func(){
+		"the other device reads":      func() { _, _ = host.Host(x) },
+		"an equal device reads":       func() { _, _ = b.Host(x) },
+		"the other device multiplies": func() { host.MatMul(x, backend.Product{Dst: x, W: w}) },
+		"an equal device multiplies":  func() { b.MatMul(x, backend.Product{Dst: x, W: w}) },
+	} {
+		if try(f) == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}
+	view, err := a.Host(x)
+	must(err)
+	view[0] = 5
+	if again, err := a.Host(x); err != nil || again[0] != 0 || view[0] == view[0] {
+		t.Errorf("written to what Host returned: %v, %v; then it is %v", again, err, view)
+	}
+	a.Free(x)
+	if try(func() { _, _ = a.Host(x) }) == nil {
+		t.Error("freed memory was read")
+	}
+}
