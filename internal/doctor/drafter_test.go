@@ -103,22 +103,22 @@ func TestExamineFindsOutWhatIsWrongWithADrafter(t *testing.T) {
 			remedy: `set "aux_hidden_state_layer_ids" in config.json, or target_layers in a GGUF file, to [4, 6, 8]`,
 		},
 		{
+			name: "DSpark as DFlash", config: map[string]any{"sample_from_anchor": false}, verdict: "it is a DSpark drafter that is read as DFlash",
+			remedy: `without "sample_from_anchor"`,
+		},
+		{
 			name: "last tap after the norm", opened: func(d *drafter.Drafter) { d.Taps[2]++ }, verdict: "its last tap is read after the final norm of the model",
 			remedy: "to [4, 6, 8]",
 		},
 		{name: "gains plus one", tensors: gainsPlusOne, verdict: "all norms were shifted up by one", remedy: again},
-		{
-			name: "DSpark as DFlash", config: map[string]any{"sample_from_anchor": false}, verdict: "it is a DSpark drafter that is read as DFlash",
-			remedy: `without "sample_from_anchor"`,
-		},
 		{
 			name: "window ignored", config: map[string]any{"sliding_window": 256, "use_sliding_window": false},
 			verdict: "its windows are ignored: it was made for layers that see 256 positions", remedy: `set "use_sliding_window" to true`,
 		},
 		{name: "of another model", tensors: foreign, verdict: "was made for another model", remedy: "use a drafter that was made for this model"},
 	}
-	if testing.Short() {
-		cases = cases[:2]
+	if !long {
+		cases = cases[:3] // all take half a minute
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

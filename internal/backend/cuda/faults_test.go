@@ -95,7 +95,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"an index off by one", "few", "few_4_64_2", "few", load, 4, "$1+4]"},
 		{"an index off by one", "top", "top_maxima", "Top", load, 0, "$1+4]"},
 		{"an index off by one", "rowwise", "convolve", "Convolve", load, 0, "$1+4]"},
-		{"a window for what is ahead", "attendfew", "attend_few_halves", "Attend inside blocks", `(ld\.param\.v2\.u32\s+)\{(%r\d+), (%r\d+)\}(, \[%rd\d+\+48\])`, 1, "$1{$3, $2}$4"},
+		{"a window for what is ahead", "attendblock", "attend_block_halves", "Attend inside blocks", `(ld\.param\.v2\.u32\s+)\{(%r\d+), (%r\d+)\}(, \[%rd\d+\+48\])`, 0, "$1{$3, $2}$4"},
 		{"squares added in another order", "rowwise", "rms_norm", "RMSNorm", `(\[%r\d+)\+-1024\]([^\[]*)(\[%r\d+)\+-768\]`, 0, "$1+-768]$2$3+-1024]"},
 		{"a missing barrier", "rowwise", "rms_norm", "RMSNorm", barrier, 0, ""},
 		{"a missing barrier", "rowwise", "layer_norm", "LayerNorm", barrier, 1, ""},

@@ -1,0 +1,5 @@
+//go:build !long
+
+package doctor
+
+const long = false
