@@ -1,0 +1,210 @@
+package link
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Address is where a node listens, with the fingerprint of its key if that is known.
+type Address struct {
+	HostPort string
+	Node     Fingerprint // the zero one: not known
+}
+
+// ParseAddress reads HOST:PORT or HOST:PORT#FINGERPRINT.
+func ParseAddress(text string) (a Address, err error) {
+	at, print, pinned := strings.Cut(text, "#")
+	host, port, err := net.SplitHostPort(at)
+	if err != nil || host == "" || port == "" || strings.ContainsAny(at, " \t\r\n/@") {
+		return a, fmt.Errorf("node %q: want HOST:PORT or HOST:PORT#FINGERPRINT", text)
+	}
+	a.HostPort = at
+	if pinned {
+		if a.Node, err = ParseFingerprint(print); err != nil {
+			return a, fmt.Errorf("node %s: %w", at, err)
+		}
+	}
+	return a, nil
+}
+
+// String is the address without the fingerprint, for people.
+func (a Address) String() string { return a.HostPort }
+
+// Local reports whether the address names this machine.
+func (a Address) Local() bool {
+	host, _, err := net.SplitHostPort(a.HostPort)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// Dialer is a leader's side of connections.
+type Dialer struct {
+	Identity *Identity
+	Token    Token // nil: none
+}
+
+// ErrRefused is wrapped by errors that another attempt does not end: someone has to change something.
+var ErrRefused = errors.New("refused")
+
+// refusal is an error of the handshake that wraps ErrRefused.
+type refusal struct{ why string }
+
+func (r *refusal) Error() string        { return r.why }
+func (r *refusal) Is(target error) bool { return target == ErrRefused }
+
+func refusef(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+
+// Check refuses addresses that cannot be connected to safely.
+func (d *Dialer) Check(a Address) error {
+	if d.plain(a) && !a.Local() {
+		return refusef("node %s is another machine: give the fingerprint that it prints at its start, %s#FINGERPRINT, or a token that both share", a, a)
+	}
+	return nil
+}
+
+// plain reports whether nothing is known that a handshake could check.
+func (d *Dialer) plain(a Address) bool { return a.Node == Fingerprint{} && d.Token == nil }
+
+// Dial connects to a node and makes sure that it is the one meant.
+func (d *Dialer) Dial(ctx context.Context, a Address) (_ *Conn, err error) {
+	if err := d.Check(a); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	var dialer net.Dialer
+	raw, err := dialer.DialContext(ctx, "tcp", a.HostPort)
+	if err != nil {
+		return nil, fmt.Errorf("node %s cannot be reached: %w", a, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) }) // ends what waits
+	defer func() {
+		if !stop() && err == nil { // it was canceled at the last moment
+			err = ctx.Err()
+		}
+		if err != nil {
+			_ = raw.Close() // the error is that of the handshake
+		}
+	}()
+	if d.plain(a) {
+		return d.greetPlain(a, raw)
+	}
+	return d.greet(ctx, a, raw)
+}
+
+// greetPlain is the handshake within this machine.
+func (d *Dialer) greetPlain(a Address, raw net.Conn) (*Conn, error) {
+	if !local(raw.RemoteAddr()) {
+		return nil, refusef("node %s is at %s, which is another machine: give its fingerprint, or a token that both share", a, raw.RemoteAddr())
+	}
+	answer, err := exchange(raw, note{code: plainHello})
+	if err != nil {
+		return nil, d.explain(a, err)
+	}
+	if answer.code != accepted {
+		return nil, d.refused(a, answer.code)
+	}
+	return &Conn{Conn: raw}, nil
+}
+
+// exchange sends a hello and reads its answer.
+func exchange(c net.Conn, hello note) (answer note, err error) {
+	if err := hello.send(c); err != nil {
+		return answer, err
+	}
+	return answer, answer.receive(c)
+}
+
+// greet is the handshake with TLS.
+func (d *Dialer) greet(ctx context.Context, a Address, raw net.Conn) (*Conn, error) {
+	config := d.Identity.config()
+	config.InsecureSkipVerify = true // the key is compared below, there are no names
+	var node Fingerprint
+	config.VerifyConnection = func(state tls.ConnectionState) (err error) {
+		if node, err = peer(state); err != nil {
+			return refusef("%v", err)
+		}
+		if pinned := a.Node != (Fingerprint{}); pinned && node != a.Node {
+			return refusef("its fingerprint is %s, not %s: if it has a new key, compare this with what it prints at its start and give the new one; otherwise another machine answers there", node, a.Node)
+		}
+		return nil
+	}
+	c := tls.Client(raw, config)
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, d.explain(a, err)
+	}
+	hello := note{code: nakedHello}
+	if d.Token != nil {
+		p, err := prove(c, d.Token, leaderRole, d.Identity.print, node)
+		if err != nil {
+			return nil, err
+		}
+		hello = note{tokenHello, p}
+	}
+	answer, err := exchange(c, hello)
+	if err != nil {
+		return nil, d.explain(a, err)
+	}
+	switch answer.code {
+	case accepted:
+		if a.Node == (Fingerprint{}) {
+			return nil, refusef("node %s has no token: start it with the token, or give its fingerprint, %s#FINGERPRINT, after comparing %s with what it prints at its start", a, a, node)
+		}
+	case acceptedToken:
+		want, err := prove(c, d.Token, nodeRole, d.Identity.print, node)
+		if err != nil {
+			return nil, err
+		}
+		if d.Token == nil || !hmac.Equal(want[:], answer.proof[:]) {
+			return nil, refusef("node %s does not have the token: give both the same file", a)
+		}
+	default:
+		return nil, d.refused(a, answer.code)
+	}
+	return &Conn{Conn: c, Peer: node}, nil
+}
+
+// refused is the error for an answer that is not accepted.
+func (d *Dialer) refused(a Address, code byte) error {
+	switch code {
+	case wantsTLS:
+		return refusef("node %s asks for a key: give its fingerprint, %s#FINGERPRINT, which it prints at its start, or the token that both share", a, a)
+	case wantsLeader:
+		return refusef("node %s does not know this leader: start it with --leader %s, or give both the same token", a, d.Identity.print)
+	case wantsToken:
+		return refusef("node %s asks for a token: give the file that it has with --node-token, or start it with --leader %s", a, d.Identity.print)
+	case wrongToken:
+		return refusef("node %s has another token: give both the same file", a)
+	}
+	return refusef("node %s: %v", a, errMark)
+}
+
+// explain names the node in an error of the handshake.
+func (d *Dialer) explain(a Address, err error) error {
+	var r *refusal
+	var header tls.RecordHeaderError
+	switch {
+	case errors.As(err, &r):
+		return refusef("node %s: %s", a, r.why)
+	case errors.Is(err, errMark), errors.As(err, &header):
+		return refusef("node %s: %v: is it another program?", a, errMark)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("node %s closed the connection in the handshake: its log says why", a)
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("node %s did not answer the handshake within %v", a, handshakeTime)
+	}
+	return fmt.Errorf("node %s: %w", a, err)
+}

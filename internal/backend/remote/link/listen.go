@@ -1,0 +1,239 @@
+package link
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/rescue"
+)
+
+// Options say whom a node accepts.
+type Options struct {
+	Identity *Identity
+	Leaders  []Fingerprint // keys of leaders
+	Token    Token         // nil: none. A leader with it need not be among Leaders
+	// Refused is told of every connection that was refused, and why. It may be called by several goroutines.
+	Refused func(from net.Addr, err error)
+}
+
+// maxPending is how many connections may be in the handshake. One more ends the oldest: a flood of
+// silent ones keeps no leader out, as its handshake takes milliseconds.
+const maxPending = 64
+
+// Listener accepts connections of leaders that have proved who they are.
+type Listener struct {
+	raw  net.Listener
+	o    Options
+	open bool // within this machine, and everyone there may connect
+
+	ready chan *Conn
+	ended chan struct{} // closed by Close, or when nothing is accepted anymore
+	end   sync.Once
+	err   error // of accepting; read after ended
+	all   sync.WaitGroup
+
+	mu      sync.Mutex
+	pending []net.Conn // the oldest first
+}
+
+// Listen accepts connections on l. Without leaders and token, l must be within this machine.
+func Listen(l net.Listener, o Options) (*Listener, error) {
+	known := len(o.Leaders) > 0 || o.Token != nil
+	if !known && !local(l.Addr()) {
+		return nil, refusef("%s can be reached from other machines: name the leaders that may use the node by their fingerprints, or share a token with them", l.Addr())
+	}
+	x := &Listener{raw: l, o: o, open: !known, ready: make(chan *Conn), ended: make(chan struct{})}
+	x.all.Go(x.accept)
+	return x, nil
+}
+
+// Addr implements net.Listener.
+func (l *Listener) Addr() net.Addr { return l.raw.Addr() }
+
+// Accept returns the next connection, a *Conn. It implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.ready:
+		return c, nil
+	case <-l.ended:
+		return nil, l.err
+	}
+}
+
+// Close ends the listener and all handshakes. Connections that were accepted stay.
+func (l *Listener) Close() error {
+	err := l.raw.Close()
+	l.stop(net.ErrClosed)
+	l.mu.Lock()
+	for _, c := range l.pending {
+		_ = c.Close() // nobody reads from it anymore
+	}
+	l.mu.Unlock()
+	l.all.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// stop makes err the answer to all further calls of Accept.
+func (l *Listener) stop(err error) {
+	l.end.Do(func() {
+		l.err = err
+		close(l.ended)
+	})
+}
+
+// accept begins handshakes until the listener is closed.
+func (l *Listener) accept() {
+	for pause := time.Millisecond; ; {
+		raw, err := l.raw.Accept()
+		switch {
+		case err == nil:
+			pause = time.Millisecond
+			l.all.Go(func() { l.welcome(raw) })
+			continue
+		case errors.Is(err, net.ErrClosed):
+			l.stop(err)
+			return
+		}
+		// Such as too many open files, which passes.
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, time.Second)
+		case <-l.ended:
+			return
+		}
+	}
+}
+
+// welcome is the node's side of a handshake.
+func (l *Listener) welcome(raw net.Conn) {
+	l.mu.Lock()
+	if l.pending = append(l.pending, raw); len(l.pending) > maxPending {
+		_ = l.pending[0].Close() // its handshake ends with an error
+		l.pending = slices.Delete(l.pending, 0, 1)
+	}
+	l.mu.Unlock()
+	var c *Conn
+	err := raw.SetDeadline(time.Now().Add(handshakeTime))
+	if err == nil {
+		err = rescue.Do(func() (err error) { c, err = l.greet(raw); return err })
+	}
+	l.mu.Lock()
+	if i := slices.Index(l.pending, raw); i >= 0 {
+		l.pending = slices.Delete(l.pending, i, i+1)
+	}
+	l.mu.Unlock()
+	if err == nil {
+		err = raw.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		_ = raw.Close() // the error is that of the handshake
+		if l.o.Refused != nil {
+			l.o.Refused(raw.RemoteAddr(), err)
+		}
+		return
+	}
+	select {
+	case l.ready <- c:
+	case <-l.ended:
+		_ = c.Close() // nobody takes it
+	}
+}
+
+// tlsRecord is the first byte of a TLS connection: the type of a record with a handshake.
+const tlsRecord = 0x16
+
+// begun is a connection of which the first byte was read.
+type begun struct {
+	net.Conn
+	first []byte
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.first) > 0 && len(p) > 0 {
+		n := copy(p, b.first)
+		b.first = b.first[n:]
+		return n, nil
+	}
+	return b.Conn.Read(p)
+}
+
+// greet finds out who connects.
+func (l *Listener) greet(raw net.Conn) (*Conn, error) {
+	c := &begun{raw, make([]byte, 1)}
+	if _, err := io.ReadFull(raw, c.first); err != nil {
+		return nil, fmt.Errorf("nothing was sent: %w", err)
+	}
+	if c.first[0] == tlsRecord {
+		return l.greetTLS(c)
+	}
+	var hello note
+	if err := hello.receive(c); err != nil {
+		return nil, err
+	}
+	if hello.code != plainHello {
+		return nil, errMark
+	}
+	if !l.open || !local(raw.RemoteAddr()) {
+		return nil, refuse(raw, wantsTLS, "it has no key")
+	}
+	return &Conn{Conn: raw}, (&note{code: accepted}).send(raw)
+}
+
+// refuse answers with a code. The error says why.
+func refuse(c net.Conn, code byte, why string) error {
+	return errors.Join(refusef("%s", why), (&note{code: code}).send(c))
+}
+
+// greetTLS is greet for a connection with TLS.
+func (l *Listener) greetTLS(raw net.Conn) (*Conn, error) {
+	config := l.o.Identity.config()
+	config.ClientAuth = tls.RequireAnyClientCert // any key: the answer to the hello says whether it is known
+	c := tls.Server(raw, config)
+	if err := c.HandshakeContext(context.Background()); err != nil { // the connection has a deadline
+		return nil, err
+	}
+	leader, err := peer(c.ConnectionState())
+	if err != nil {
+		return nil, err
+	}
+	var hello note
+	if err := hello.receive(c); err != nil {
+		return nil, err
+	}
+	node, answer := l.o.Identity.print, note{code: accepted}
+	proved := false
+	if l.o.Token != nil && hello.code == tokenHello {
+		want, err := prove(c, l.o.Token, leaderRole, leader, node)
+		if err != nil {
+			return nil, err
+		}
+		if proved = hmac.Equal(want[:], hello.proof[:]); proved {
+			if answer.proof, err = prove(c, l.o.Token, nodeRole, leader, node); err != nil {
+				return nil, err
+			}
+			answer.code = acceptedToken
+		}
+	}
+	switch {
+	case hello.code != tokenHello && hello.code != nakedHello:
+		return nil, errMark
+	case proved, slices.Contains(l.o.Leaders, leader), l.open && local(raw.RemoteAddr()):
+		return &Conn{Conn: c, Peer: leader}, answer.send(c)
+	case l.o.Token == nil:
+		return nil, refuse(c, wantsLeader, fmt.Sprintf("its fingerprint %s is not that of a leader", leader))
+	case hello.code == tokenHello:
+		return nil, refuse(c, wrongToken, fmt.Sprintf("its token is another one; its fingerprint is %s", leader))
+	}
+	return nil, refuse(c, wantsToken, fmt.Sprintf("it has no token, and its fingerprint %s is not that of a leader", leader))
+}
