@@ -13,11 +13,12 @@ import (
 	"github.com/foretoken/foretoken/internal/spec/mtp"
 )
 
-// findDrafter opens the files of the model's drafter, and sets its path in the options. It is nil if there is none.
-func (m *Model) findDrafter(o *Speculation, path string) (*checkpoint.Checkpoint, error) {
+// findDrafter opens the files of the model's drafter, and sets its path in the options. It is nil if there is none. An error names
+// a drafter that does not fit, before any weights are loaded.
+func (m *Model) findDrafter(o *Speculation, of *checkpoint.Checkpoint) (*checkpoint.Checkpoint, error) {
 	if o.Drafter == "" && o.Depth != DepthOff {
 		var err error
-		if o.Drafter, err = models.FindDrafter(path, m.name, nil); err != nil {
+		if o.Drafter, err = models.FindDrafter(of.Name(), m.name, nil); err != nil {
 			m.log.Warn(err.Error())
 		}
 	}
@@ -27,11 +28,7 @@ func (m *Model) findDrafter(o *Speculation, path string) (*checkpoint.Checkpoint
 	if o.Drafter == "" {
 		return nil, nil
 	}
-	c, err := models.Open(o.Drafter, "")
-	if err != nil {
-		return nil, fmt.Errorf("drafter %s: %w", o.Drafter, err)
-	}
-	return c, nil
+	return models.OpenDrafter(o.Drafter, of)
 }
 
 // openDrafter loads a drafter for the model. With sum it is hashed, for the identity of stored prefixes.

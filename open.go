@@ -69,7 +69,7 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 	if o.Threads == 0 {
 		o.Threads = processors
 	}
-	files, err := m.findDrafter(&o.Speculation, c.Name())
+	files, err := m.findDrafter(&o.Speculation, c)
 	if err != nil {
 		return nil, err
 	}
@@ -357,7 +357,7 @@ func Size(path string, o Options) int64 {
 		return 0
 	}
 	m := &Model{name: models.Name(path), log: slog.New(slog.DiscardHandler)}
-	drafter, err := m.findDrafter(&o.Speculation, path)
+	drafter, err := m.findDrafter(&o.Speculation, c)
 	if err != nil {
 		return 0
 	}

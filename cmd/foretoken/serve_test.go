@@ -59,6 +59,7 @@ func TestServeMistakesAreExplained(t *testing.T) {
 		{"serve --model tiny --model tiny", "-", 2, "another model has the name tiny"},
 		{"serve --model nowhere/at-all", "-", 1, "foretoken pull nowhere/at-all fetches it"},
 		{"serve --served-model-name a=b", "-", 2, "want ALIAS, or ALIAS=MODEL"},
+		{"serve --drafter a=b", "-", 2, "want DRAFTER, or MODEL=DRAFTER with MODEL as in --model"},
 		{"serve --pin other", "-", 2, "--pin other: it is not a model of --model"},
 		{"serve --mtp=off --draft mtp", "-", 2, "--mtp=off and --draft mtp cannot be combined"},
 	})

@@ -149,6 +149,7 @@ func TestOpenRefusesConfigs(t *testing.T) {
 	config := func(text string) files { return files{"config.json": text} }
 	run(t, []hostile{
 		{"no config", files{"config.json": "-"}, []string{"not a model folder", "config.json"}},
+		{"a GGUF file", files{"config.json": "-", "x.gguf": ""}, []string{"not a model folder", "give the path of a GGUF file, such as", "x.gguf"}},
 		{"config of NaN", config("{\n\"a\": 1,\n\"rms_norm_eps\": NaN}"), []string{"config.json line 3: NaN is not valid JSON"}},
 		{"config of Infinity", config(`{"a": [1, -Infinity]}`), []string{"config.json line 1: Infinity is not valid JSON"}},
 		{"config cut off", config("{\n\"a\": "), []string{"config.json line 2", "unexpected end"}},

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -44,7 +46,12 @@ type Checkpoint struct {
 }
 
 // Open opens the model folder dir. The caller closes it.
-func Open(dir string) (*Checkpoint, error) { return open(dir, folder(dir), Checkpoint{}) }
+func Open(dir string) (*Checkpoint, error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("checkpoint: %s is a file, but not a GGUF file: give a folder with config.json and *.safetensors files, or a file whose name ends in .gguf", dir)
+	}
+	return open(dir, folder(dir), Checkpoint{})
+}
 
 // OpenFiles opens a model whose files are in memory, by their path relative to the
 // model folder. The contents are used in place, not copied. name stands in errors.
@@ -85,7 +92,7 @@ func (c *Checkpoint) readConfig() error {
 	var err error
 	if c.config, err = c.source.read(configFile, maxConfig); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("checkpoint: %s is not a model folder: %w", c.name, err)
+			return c.noConfig(err)
 		}
 		return fmt.Errorf("checkpoint: %s: %w", configFile, err)
 	}
@@ -104,6 +111,17 @@ func (c *Checkpoint) readConfig() error {
 		}
 	}
 	return nil
+}
+
+// noConfig is the error of a folder without config.json. It names a GGUF file in the folder.
+func (c *Checkpoint) noConfig(err error) error {
+	names, _ := c.source.list() // a folder that cannot be read has no such file
+	for _, n := range names {
+		if path.Ext(n) == ".gguf" {
+			return fmt.Errorf("checkpoint: %s is not a model folder, it has no %s: give the path of a GGUF file, such as %s", c.name, configFile, filepath.Join(c.name, n))
+		}
+	}
+	return fmt.Errorf("checkpoint: %s is not a model folder: %w", c.name, err)
 }
 
 // shards opens the main weight files and returns their names.

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // drafterFolder is the folder of a drafter inside that of its model.
@@ -88,6 +90,34 @@ func (c *candidate) compare(o *candidate, model string) int {
 	return cmp.Or(b-a, i-j, strings.Compare(c.path, o.path))
 }
 
+// OpenDrafter opens the files of a drafter for a model, and checks by their headers that it fits. The caller closes them.
+func OpenDrafter(path string, of *checkpoint.Checkpoint) (*checkpoint.Checkpoint, error) {
+	files, err := Open(path, "")
+	if err != nil {
+		return nil, fmt.Errorf("drafter %s: %w", path, err)
+	}
+	if s, err := model.Survey(of); err == nil { // opening the model reports another error
+		if _, err := fit(files, model.TargetOf(s)); err != nil {
+			return nil, errors.Join(fmt.Errorf("drafter %s: %w", path, err), files.Close())
+		}
+	}
+	return files, nil
+}
+
+// fit surveys a drafter. An error is why it cannot be used for the target.
+func fit(files *checkpoint.Checkpoint, t model.Target) (*weights.Survey, error) {
+	s, err := model.Fit(files, t)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(s.Errors) > 0:
+		return nil, s.Errors[0]
+	case len(s.Missing) > 0:
+		return nil, fmt.Errorf("%d tensors are missing, such as %s", len(s.Missing), s.Missing[0])
+	}
+	return s, nil
+}
+
 // fits is the error of a drafter that cannot be used for the target.
 func (c *candidate) fits(t model.Target, name string) error {
 	files, err := Open(c.path, "")
@@ -95,14 +125,9 @@ func (c *candidate) fits(t model.Target, name string) error {
 		return err
 	}
 	defer files.Close() //nolint:errcheck // it was only read
-	s, err := model.Fit(files, t)
-	switch {
-	case err != nil:
+	s, err := fit(files, t)
+	if err != nil {
 		return err
-	case len(s.Errors) > 0:
-		return s.Errors[0]
-	case len(s.Missing) > 0:
-		return fmt.Errorf("%d tensors are missing, such as %s", len(s.Missing), s.Missing[0])
 	}
 	if made := filepath.Base(s.Drafter.Made); s.Drafter.Made != "" && !c.inside {
 		if named := made + drafterMarks[0]; !(&candidate{name: named}).matches(name) {

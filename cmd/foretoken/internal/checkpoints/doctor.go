@@ -68,7 +68,7 @@ Exit status: 0 success, 1 the model has a defect, 2 invalid command line, 130 in
 	fs := how.Flags()
 	fs.SortFlags = false
 	fs.DurationVar(&f.limit, "limit", f.limit, "approximate time to measure; a slow model takes at least the time of a few hundred tokens")
-	fs.StringVar(&f.drafter, "drafter", "", "measure this `DRAFTER` too: a folder, a GGUF file, or a model of the cache")
+	fs.StringVar(&f.drafter, "drafter", "", "measure this drafter too: a `DIR`, a GGUF file or a pulled drafter (ORG/NAME)")
 	fs.Var(&f.compute, "compute", "arithmetic for quantized weights (default int8)")
 	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.AddDevice(how)
@@ -81,7 +81,7 @@ Exit status: 0 success, 1 the model has a defect, 2 invalid command line, 130 in
 	for name, words := range map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}} {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 	}
-	flags.Must(cmd.MarkFlagDirname("drafter"))
+	load.CompleteDrafter(cmd)
 	flags.Must(cmd.MarkFlagFilename("html", "html"))
 	return cmd
 }
@@ -124,6 +124,13 @@ func (f *consultation) run(cmd *cobra.Command, name string) (err error) {
 
 // examine loads the model, measures it, and closes everything.
 func (f *consultation) examine(ctx context.Context, c *console.Console, k *checkpoint.Checkpoint, facts *doctor.Facts) (_ *doctor.Report, err error) {
+	files, err := load.DrafterFor(f.drafter, k)
+	if err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	if files != nil {
+		defer func() { err = errors.Join(err, files.Close()) }()
+	}
 	bar := console.NewProgress(c, facts.Name)
 	o := model.Options{MaxDrafts: spec.MaxDepth, Progress: bar.Report, Log: slog.New(slog.DiscardHandler)}
 	if f.compute.Value == "float32" {
@@ -152,9 +159,9 @@ func (f *consultation) examine(ctx context.Context, c *console.Console, k *check
 		}
 	}
 	want := doctor.ExamineOptions{Limit: f.limit, Progress: say, Device: where, DrafterName: f.drafter}
-	if f.drafter != "" {
-		if want.Drafter, err = openDrafter(f.drafter, m, b, o); err != nil {
-			return nil, fmt.Errorf("--drafter %s: %w", f.drafter, err)
+	if files != nil {
+		if want.Drafter, err = openDrafter(files, m, b, o); err != nil {
+			return nil, fmt.Errorf("drafter %s: %w", f.drafter, err)
 		}
 		defer func() { err = errors.Join(err, want.Drafter.Close()) }()
 	}
@@ -162,17 +169,12 @@ func (f *consultation) examine(ctx context.Context, c *console.Console, k *check
 }
 
 // openDrafter loads a drafter for a model.
-func openDrafter(name string, m model.Model, b backend.Backend, o model.Options) (*drafter.Drafter, error) {
+func openDrafter(files *checkpoint.Checkpoint, m model.Model, b backend.Backend, o model.Options) (*drafter.Drafter, error) {
 	target, ok := m.(model.Lender)
 	if !ok {
 		return nil, errors.New("models of this family cannot be used with a drafter")
 	}
-	k, err := load.Checkpoint(name)
-	if err != nil {
-		return nil, err
-	}
-	d, err := drafter.Open(k, target, b, o)
-	return d, errors.Join(err, k.Close())
+	return drafter.Open(files, target, b, o)
 }
 
 // openFor opens the device for a model, and the CPU for the part that does not fit; where describes

@@ -96,7 +96,7 @@ func CompleteDrafter(cmd *cobra.Command) {
 func (f *draftFlags) Validate() error {
 	switch {
 	case f.Drafter.Value == "block" && f.File() == foretoken.DrafterOff:
-		return flags.Usagef("--draft block and --drafter off cannot be combined")
+		return flags.Usagef("--draft block and --drafter off cannot be combined: --draft block needs a drafter; leave out one of them")
 	case f.MTP.Value == "off" && (f.Drafter.Value == "mtp" || f.Drafter.Value == "auto" && !f.given()):
 		return flags.Usagef("--mtp=off and --draft %s cannot be combined: --draft %[1]s needs the head; use --draft ngram", f.Drafter.Value)
 	case f.MTP.Value == "on" && (f.Drafter.Value == "ngram" || f.Drafter.Value == "block"):
@@ -152,20 +152,41 @@ func (f *draftFlags) Settle(o *foretoken.Speculation, typed, path, file string) 
 // Drafter opens the drafter of a model, which was called typed: that of a name, or the one beside the model and in the cache if the name is
 // "". It is nil if there is none, or if the name is off.
 func Drafter(typed, name string) (*checkpoint.Checkpoint, error) {
-	path, err := Resolve(typed)
-	switch {
-	case err != nil || name == foretoken.DrafterOff:
-		return nil, nil // opening the model reports an error
-	case name == "":
-		called, others := cachedDrafters(typed, path)
-		name, _ = models.FindDrafter(path, called, others)
-	default:
-		name, err = resolve("drafter", name)
+	if name == foretoken.DrafterOff {
+		return nil, nil
 	}
-	if err != nil || name == "" {
-		return nil, err
+	if name != "" {
+		path, err := resolve("drafter", name)
+		if err != nil {
+			return nil, err
+		}
+		c, err := models.Open(path, "")
+		if err != nil {
+			return nil, fmt.Errorf("drafter %s: %w", path, err)
+		}
+		return c, nil
+	}
+	path, err := Resolve(typed)
+	if err != nil {
+		return nil, nil // opening the model reports it
+	}
+	called, others := cachedDrafters(typed, path)
+	if name, _ = models.FindDrafter(path, called, others); name == "" {
+		return nil, nil
 	}
 	return models.Open(name, "")
+}
+
+// DrafterFor opens the drafter of a name, and checks that it fits a model. It is nil if the name is "" or off.
+func DrafterFor(name string, of *checkpoint.Checkpoint) (*checkpoint.Checkpoint, error) {
+	if name == "" || name == foretoken.DrafterOff {
+		return nil, nil
+	}
+	path, err := resolve("drafter", name)
+	if err != nil {
+		return nil, err
+	}
+	return models.OpenDrafter(path, of)
 }
 
 // CachedDrafter is the name of the drafter that a model of the cache is used with, "" if there is none.

@@ -181,6 +181,12 @@ func (f *serveFlags) served() (list []server.Model, aliases map[string]string, e
 	if len(typed) == 0 {
 		typed = []string{load.Embedded}
 	}
+	for _, text := range f.model.Draft.Files {
+		of, _, ok := strings.Cut(text, "=")
+		if _, err := os.Stat(text); ok && !slices.Contains(typed, of) && err != nil {
+			return nil, nil, flags.Usagef("--drafter %s: want DRAFTER, or MODEL=DRAFTER with MODEL as in --model", text)
+		}
+	}
 	o := f.modelOptions()
 	called := map[string]string{} // typed name → name
 	aliases = map[string]string{}
