@@ -121,10 +121,10 @@ func TestDraftersThatDoNotFit(t *testing.T) {
 	text := filetest.Write(t, filepath.Join(t.TempDir(), "x.gguf"), "no drafter")
 	for want, o := range map[string]Speculation{
 		"hidden_size is 128, but the model's hidden rows have 384": {Drafter: untrained(t, 128)},
-		"is not a drafter, but a qwen35 model": {Drafter: Tiny},
-		"is a file, but not a GGUF file":       {Drafter: filetest.Write(t, filepath.Join(t.TempDir(), "README.md"), "no drafter")},
-		"is not a model folder":                {Drafter: t.TempDir()},
-		"gguf":                                 {Drafter: text},
+		"is not a drafter, but a qwen35 model":                     {Drafter: Tiny},
+		"is a file, but not a GGUF file":                           {Drafter: filetest.Write(t, filepath.Join(t.TempDir(), "README.md"), "no drafter")},
+		"is not a model folder":                                    {Drafter: t.TempDir()},
+		"gguf":                                                     {Drafter: text},
 	} {
 		m, err := Open(t.Context(), Tiny, Options{Speculation: o, Log: silent})
 		if err == nil || !strings.Contains(err.Error(), want) {
