@@ -61,7 +61,7 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 	}
 	r, err := Model(open(t), ModelOptions{
 		Shape: "0.8b", Form: weights.BitsForm(4), Rows: []int{1, 4}, Prompts: []int{8}, Context: 70, Repeats: 1, Memory: 1 << 20,
-		Images: [][2]int{{300, 200}}, MaxPixels: 1 << 16, VisionBits: 4,
+		Images: [][2]int{{300, 200}}, MaxPixels: 1 << 16, VisionBits: 4, Blocks: []int{4},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +84,9 @@ func TestModelReportsWhatWasAsked(t *testing.T) {
 	}
 	if perPatch := s.ProductsGOps * s.Seconds * 1e9 / float64(s.Patches); perPatch < 1.5*86e6 || perPatch > 2*100e6 {
 		t.Errorf("%.0f operations for a patch", perPatch)
+	}
+	if len(r.Blocks) != 1 || r.Blocks[0].Rows != 4 || r.Blocks[0].Vocab != 32_768 || r.Blocks[0].Bytes < 58e6 || r.Blocks[0].Bytes > 60e6 || r.Blocks[0].Seconds <= r.Blocks[0].Append || r.Blocks[0].OfOne <= 0 {
+		t.Errorf("blocks %+v", r.Blocks)
 	}
 	for _, shares := range append(r.Shares, r.DraftShare, s.TowerShares) {
 		total := 0.0

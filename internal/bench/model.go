@@ -30,6 +30,7 @@ type ModelOptions struct {
 	Prompts []int // lengths of prompts
 	Context int   // tokens before the measured passes and prompts
 	Repeats int   // of everything; the median counts
+	Blocks  []int // rows of the blocks of a generated drafter
 
 	Images     [][2]int // widths and heights of images
 	MaxPixels  int      // of an image as the tower gets it
@@ -59,6 +60,7 @@ type ModelReport struct {
 	// What the kernels take on a device that queues its work: of the passes, and of the draft token.
 	Kernels      [][]backend.Cost `json:"kernels,omitempty"`
 	DraftKernels []backend.Cost   `json:"draft_kernels,omitempty"`
+	Blocks       []BlockTime      `json:"blocks,omitempty"`
 	VisionBits   int              `json:"vision_bits,omitempty"`
 	Images       []ImageTime      `json:"images,omitempty"`
 }
@@ -138,6 +140,9 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	r.VisionBits = how.TowerBits
 	run.report(r)
+	if r.Blocks, err = run.measureBlocks(how); err != nil {
+		return nil, err
+	}
 	if p, ok := dev.(backend.Profiler); ok {
 		if err := run.profile(p, r); err != nil {
 			say(fmt.Sprintf("no profile: %v", err)) // what was measured before it stands

@@ -287,16 +287,12 @@ func BenchmarkForcedBatch(b *testing.B) {
 }
 
 // forcedBy are the drafters of a benchmark by name, one of head, block and auto.
-func forcedBy(b *testing.B, m *headed, pool *state.Pool, shape string) map[string][]*forced {
+func forcedBy(b *testing.B, m *headed, pool *state.Pool) map[string][]*forced {
 	if *forcedKinds == "head" {
 		return map[string][]*forced{"head": {newForced(b, m, nil, *forcedWarmth)}}
 	}
-	wide, ok := map[string]int{"9b": 12_288, "27b": 17_408}[shape]
-	if !ok {
-		wide = 3 * m.Info().Width
-	}
 	target := m.Model.(model.Lender)
-	d, err := drafter.Generate(target, *forcedBlock, wide, weights.BitsForm(4), pool.Device(), model.Options{MaxDrafts: spec.MaxDepth})
+	d, err := drafter.Generate(target, *forcedBlock, weights.BitsForm(4), pool.Device(), model.Options{MaxDrafts: spec.MaxDepth})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -311,7 +307,7 @@ func forcedBy(b *testing.B, m *headed, pool *state.Pool, shape string) map[strin
 
 func forcedBatch(b *testing.B, shape string) {
 	m, pool := openGenerated(b, backendtest.Open(b, backend.Options{}), shape)
-	kinds := forcedBy(b, m, pool, shape)
+	kinds := forcedBy(b, m, pool)
 	for kind := range strings.SplitSeq(*forcedKinds, ",") {
 		b.Run("drafter="+kind, func(b *testing.B) { forcedWith(b, m, pool, kinds[kind]) })
 	}

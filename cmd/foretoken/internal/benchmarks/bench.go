@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/bench"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/drafter"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/offload"
 )
@@ -145,18 +146,19 @@ func newBenchModelCommand() *cobra.Command {
 	f := newBenchFlags(1, 2, 4, 8)
 	shape, bits, format, context := flags.Choice(model.Shapes()...), flags.Choice("2", "3", "4", "5", "6", "8", "16"), formSetting(), flags.Whole(0, 1<<18)
 	kv, vision := load.NewKVFlags(), flags.Choice("2", "3", "4", "5", "6", "8", "16")
-	prompts, images, pixels := []int{64, 512}, []string(nil), flags.Whole(1, 1<<26)
+	prompts, images, pixels, blocks := []int{64, 512}, []string(nil), flags.Whole(1, 1<<26), []int(nil)
 	parts := load.NewOffloadFlags()
 	cmd := &cobra.Command{
 		Use:   "model",
 		Short: "Measure a model of a released size with random weights",
 		Long: `Measure a model of a released size with random weights: passes over a few rows of one sequence,
-prefill, a draft token of the head, and the share of each operation. Every repetition also measures
+prefill, a draft token of the head, and the share of each operation. With --blocks it also measures a
+block drafter with random weights: one pass drafts a block of tokens. Every repetition also measures
 the memory bandwidth as the reference of a pass. If the model does not fit on the GPU, some layers
 are on the CPU, as in run and serve.
 
 ` + formHelp("--format"),
-		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 9b --format zero-point:4:32\n  foretoken bench model --shape 35b-a3b --format iq2_xs\n  foretoken bench model --shape 4b --context 16384 --prompts 512\n  foretoken bench model --images 640x480,1920x1080 --vision-bits 8",
+		Example: "  foretoken bench model --shape 2b --bits 4\n  foretoken bench model --shape 9b --format zero-point:4:32\n  foretoken bench model --shape 35b-a3b --format iq2_xs\n  foretoken bench model --shape 4b --context 16384 --prompts 512\n  foretoken bench model --shape 9b --blocks 8,16\n  foretoken bench model --images 640x480,1920x1080 --vision-bits 8",
 		Args:    flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sizes, err := imageSizes(images)
@@ -168,6 +170,11 @@ are on the CPU, as in run and serve.
 					return flags.Usagef("--prompts %d: want numbers from 1 to %d", tokens, 1<<18)
 				}
 			}
+			for _, rows := range blocks {
+				if rows < 2 || rows > drafter.MaxBlock {
+					return flags.Usagef("--blocks %d: want numbers from 2 to %d", rows, drafter.MaxBlock)
+				}
+			}
 			form, err := modelForm(bits, format)
 			if err != nil {
 				return err
@@ -176,7 +183,7 @@ are on the CPU, as in run and serve.
 			o := bench.ModelOptions{
 				Shape: shape.Or("2b"), Form: form, Rows: f.rows, Prompts: prompts, Context: context.Or(0),
 				KVBits: kv.Options(), Repeats: f.repeats.Or(7), Progress: f.say(cmd),
-				Images: sizes, MaxPixels: pixels.Or(1 << 20), VisionBits: tower,
+				Blocks: blocks, Images: sizes, MaxPixels: pixels.Or(1 << 20), VisionBits: tower,
 			}
 			b, err := f.openFor(o, &parts)
 			if err != nil {
@@ -199,6 +206,7 @@ are on the CPU, as in run and serve.
 	fs.Var(&context, "context", "tokens in the KV cache before each measurement (default 0)")
 	kv.Add(g, "16")
 	fs.IntSliceVar(&prompts, "prompts", prompts, "prompt lengths to prefill, in tokens")
+	fs.IntSliceVar(&blocks, "blocks", nil, fmt.Sprintf("`LIST` of rows of a block, 2 to %d, of a DFlash drafter with the layers of published ones", drafter.MaxBlock))
 	fs.StringSliceVar(&images, "images", nil, "`LIST` of image sizes in pixels, such as 640x480")
 	fs.Var(&pixels, "max-image-pixels", "maximum pixels of an image; larger images are downscaled (default 1048576)")
 	fs.Var(&vision, "vision-bits", "bits per weight of the vision tower; 16: bf16 (default 16)")
@@ -296,6 +304,10 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 		console.Tell(w, fmt.Sprintf("%4d  %8.2f  %8.1f  %8.2f  %11.2f   %s\n", p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, shareText(r.Shares[i])))
 	}
 	console.Tell(w, fmt.Sprintf("draft %8.2f%32.2f   %s\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
+	for _, d := range r.Blocks {
+		console.Tell(w, fmt.Sprintf("block of %d rows: %.2f ms, %.2f of a pass over one row; %.2f ms for a row of the text; a drafter of %.2f GB, %d tokens in its draft vocabulary\n",
+			d.Rows, d.Seconds*1e3, d.OfOne, d.Append*1e3, float64(d.Bytes)/1e9, d.Vocab))
+	}
 	if len(r.Kernels) > 0 {
 		printCosts(w, r.Passes[0].Rows, r.Kernels[0])
 	}
