@@ -92,6 +92,7 @@ func TestMistakesAreExplained(t *testing.T) {
 		{"doctor tiny --device cpu --cpu-experts", "-", 1, "no other device is available for a part of the model"},
 		{"generate --isa abacus", "-", 2, `"--isa" flag: want `},
 		{"run", "-", 2, "there is no prompt: give one as an argument"},
+		{"bench model --blocks 33", "-", 2, "--blocks 33: want numbers from 2 to 32"},
 		{"run", "", 2, "standard input: the prompt is empty"},
 		{"run --no-chat-template --system x y", "-", 2, "--system and --no-chat-template cannot be combined"},
 		{"run --seed x", "-", 2, "want a whole number"},

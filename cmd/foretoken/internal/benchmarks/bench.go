@@ -2,6 +2,7 @@
 package benchmarks
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -66,13 +67,18 @@ func (f *benchFlags) open() (backend.Backend, error) {
 
 // check checks the rows.
 func (f *benchFlags) check() error {
-	for _, r := range f.rows {
-		if r < 1 || r > 4096 {
-			return flags.Usagef("--rows %d: want numbers from 1 to 4096", r)
-		}
-	}
 	if len(f.rows) == 0 {
 		return flags.Usagef("--rows: want at least one number")
+	}
+	return within("rows", f.rows, 1, 4096)
+}
+
+// within refuses a number of a flag's list that is too small or too large.
+func within(flag string, list []int, least, most int) error {
+	for _, n := range list {
+		if n < least || n > most {
+			return flags.Usagef("--%s %d: want numbers from %d to %d", flag, n, least, most)
+		}
 	}
 	return nil
 }
@@ -165,15 +171,8 @@ are on the CPU, as in run and serve.
 			if err != nil {
 				return err
 			}
-			for _, tokens := range prompts {
-				if tokens < 1 || tokens > 1<<18 {
-					return flags.Usagef("--prompts %d: want numbers from 1 to %d", tokens, 1<<18)
-				}
-			}
-			for _, rows := range blocks {
-				if rows < 2 || rows > drafter.MaxBlock {
-					return flags.Usagef("--blocks %d: want numbers from 2 to %d", rows, drafter.MaxBlock)
-				}
+			if err := cmp.Or(within("prompts", prompts, 1, 1<<18), within("blocks", blocks, 2, drafter.MaxBlock)); err != nil {
+				return err
 			}
 			form, err := modelForm(bits, format)
 			if err != nil {
