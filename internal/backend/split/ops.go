@@ -96,6 +96,7 @@ func (d *Device) Fill(dst backend.Tensor, x float32) {
 }
 
 func (d *Device) Copy(dst, src backend.Tensor) {
+	backend.CheckCopy(dst, src)
 	if d.memory(dst).cut != nil {
 		d.copyState(dst, src)
 		return
@@ -104,6 +105,7 @@ func (d *Device) Copy(dst, src backend.Tensor) {
 }
 
 func (d *Device) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+	backend.CheckEmbed(dst, table, ids)
 	d.do(op{at: d.weight(table).side, out: some(dst), run: func(r *run) {
 		list := ids
 		if r.pass != nil {
@@ -114,6 +116,7 @@ func (d *Device) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 }
 
 func (d *Device) Gather(dst, x backend.Tensor, rows []int32) {
+	backend.CheckGather(dst, x, rows)
 	d.do(op{at: either, in: some(x), out: some(dst), run: func(r *run) {
 		list := rows
 		if r.pass != nil {
@@ -125,6 +128,9 @@ func (d *Device) Gather(dst, x backend.Tensor, rows []int32) {
 
 // MatMul is a product on each side that has some of the weights.
 func (d *Device) MatMul(x backend.Tensor, products ...backend.Product) {
+	for i := range products {
+		backend.CheckProduct(x, &products[i])
+	}
 	for s := range d.dev {
 		var own []backend.Product
 		for i := range products {
@@ -164,12 +170,14 @@ func (d *Device) products(s side, x backend.Tensor, list []backend.Product) {
 }
 
 func (d *Device) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
+	backend.CheckRMSNorm(dst, x, gain)
 	d.do(op{at: d.held(gain), in: some(x, gain), out: some(dst), run: func(r *run) {
 		r.b.RMSNorm(r.t(dst), r.t(x), r.t(gain), eps)
 	}})
 }
 
 func (d *Device) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
+	backend.CheckLayerNorm(dst, x, gain, bias)
 	d.do(op{at: d.held(gain), in: some(x, gain, bias), out: some(dst), run: func(r *run) {
 		r.b.LayerNorm(r.t(dst), r.t(x), r.t(gain), r.t(bias), eps)
 	}})
@@ -185,14 +193,17 @@ func (d *Device) held(t backend.Tensor) side {
 }
 
 func (d *Device) SwiGLU(dst, gate, up backend.Tensor) {
+	backend.CheckSwiGLU(dst, gate, up)
 	d.do(op{at: either, in: some(gate, up), out: some(dst), run: func(r *run) { r.b.SwiGLU(r.t(dst), r.t(gate), r.t(up)) }})
 }
 
 func (d *Device) GELU(dst, x backend.Tensor, tanh bool) {
+	backend.CheckGELU(dst, x)
 	d.do(op{at: either, in: some(x), out: some(dst), run: func(r *run) { r.b.GELU(r.t(dst), r.t(x), tanh) }})
 }
 
 func (d *Device) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq) {
+	backend.CheckConvolve(dst, x, c)
 	read := some(x, c.Base, c.Delta)
 	if c.Add {
 		read = append(read, dst)
@@ -212,18 +223,21 @@ func (d *Device) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch [
 }
 
 func (d *Device) Rotate(x, cos, sin backend.Tensor, heads int) {
+	backend.CheckRotate(x, cos, sin, heads)
 	d.do(op{at: either, in: some(x, cos, sin), out: some(x), run: func(r *run) {
 		r.b.Rotate(r.t(x), r.t(cos), r.t(sin), heads)
 	}})
 }
 
 func (d *Device) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
+	backend.CheckMix(dst, q, k, v, heads)
 	d.do(op{at: either, in: some(q, k, v), out: some(dst), run: func(r *run) {
 		r.b.Mix(r.t(dst), r.t(q), r.t(k), r.t(v), heads, scale)
 	}})
 }
 
 func (d *Device) Experts(dst, x backend.Tensor, e *backend.Experts) {
+	backend.CheckExperts(dst, x, e)
 	at := d.weight(e.Gate).side
 	for _, w := range []backend.Weight{e.Router, e.Up, e.Down, e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown} {
 		if w != nil && d.weight(w).side != at {
@@ -244,6 +258,7 @@ func (d *Device) Experts(dst, x backend.Tensor, e *backend.Experts) {
 }
 
 func (d *Device) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+	backend.CheckAttend(dst, a, q, k, v)
 	s, at := d.pagesAt(at, batch)
 	own := &backend.Attention{}
 	d.stateful(batch, op{at: s, in: some(q, k, v, a.QNorm, a.KNorm), out: some(dst)}, func(r *run, seqs []backend.Seq) {
@@ -254,6 +269,7 @@ func (d *Device) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pla
 }
 
 func (d *Device) DeltaNet(dst backend.Tensor, n *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+	backend.CheckDeltaNet(dst, n, &in)
 	s, at := d.deltaAt(at, batch)
 	own := &backend.DeltaNet{}
 	read := some(in.QKV, in.Z, in.B, in.A, n.Conv, n.DecayRate, n.DecayBias, n.Norm)
