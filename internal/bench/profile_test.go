@@ -79,10 +79,13 @@ func TestKernelSharesSumToOne(t *testing.T) {
 // A model on two devices has its parts where they belong, also where it is timed, and the memory of the first is measured.
 func TestTimedModelOnTwoDevices(t *testing.T) {
 	asked := map[backend.PartKind]bool{}
-	d, err := split.New(open(t), open(t), func(p backend.Part) bool {
+	d, err := split.New(func(p backend.Part) int {
 		asked[p.Kind] = true
-		return p.Kind == backend.LayerPart && p.Layer < 2
-	})
+		if p.Kind == backend.LayerPart && p.Layer < 2 {
+			return 1
+		}
+		return 0
+	}, open(t), open(t))
 	if err != nil {
 		t.Fatal(err)
 	}

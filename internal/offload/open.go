@@ -104,7 +104,12 @@ func beside(b backend.Backend, n *Need, want Want, o backend.Options) (_ backend
 	case whole:
 		return b, p, host.Close()
 	}
-	d, err := split.New(b, host, p.OnHost)
+	d, err := split.New(func(x backend.Part) int {
+		if p.OnHost(x) {
+			return 1
+		}
+		return 0
+	}, b, host)
 	return d, p, err
 }
 

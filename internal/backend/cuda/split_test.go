@@ -10,21 +10,28 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// TestModelsOnTheGPUAndTheCPU has the first layers of a model, or all of its experts, on the CPU and
-// the rest on the GPU: the bits are those of the CPU alone, and the GPU's part of a pass is replayed.
+// TestModelsOnTheGPUAndTheCPU has the first layers of a model, or all of its experts, on the CPU, and the rest on the
+// GPU or on two: the bits are those of the CPU alone, and each GPU's part of a pass is replayed.
 func TestModelsOnTheGPUAndTheCPU(t *testing.T) {
 	for name, c := range map[string]struct {
-		model  string
-		onHost func(p backend.Part) bool
+		model string
+		gpus  int
+		place func(p backend.Part) int
 	}{
-		"layers":  {"dense", func(p backend.Part) bool { return p.Kind == backend.LayerPart && p.Layer < 2 }},
-		"experts": {"moe", func(p backend.Part) bool { return p.Kind == backend.ExpertsPart }},
+		"layers":   {"dense", 1, func(p backend.Part) int { return []int{1, 0}[min(p.Layer/2+int(p.Kind), 1)] }},
+		"experts":  {"moe", 1, func(p backend.Part) int { return []int{0, 1, 0, 0, 0, 0}[p.Kind] }},
+		"two GPUs": {"dense", 2, func(p backend.Part) int { return []int{2, 1, 0}[min(p.Layer+2*int(p.Kind), 2)] }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := model.Options{Quantize: 8}
 			want := dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), golden.Dir(t, c.model), o, 3)
-			b := open(t, Options{})
-			d, err := split.New(b, backendtest.CPU(t, backend.Options{Threads: 1}), c.onHost)
+			var gpus []*Backend
+			var list []backend.Backend
+			for range c.gpus {
+				b := open(t, Options{})
+				gpus, list = append(gpus, b), append(list, b)
+			}
+			d, err := split.New(c.place, append(list, backendtest.CPU(t, backend.Options{Threads: 1}))...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,8 +40,10 @@ func TestModelsOnTheGPUAndTheCPU(t *testing.T) {
 					t.Fatalf("step %d differs", i)
 				}
 			}
-			if b.passes.replayed == 0 {
-				t.Error("no part of a pass was replayed")
+			for i, b := range gpus {
+				if b.passes.replayed == 0 {
+					t.Errorf("no part of a pass was replayed on GPU %d", i)
+				}
 			}
 		})
 	}

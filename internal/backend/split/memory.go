@@ -7,16 +7,26 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// memory is a piece of memory with a copy on one side or both, or with parts on each.
+// memory is a piece of memory with copies on some devices, or with parts on each.
 type memory struct {
 	owner      *Device
-	home       side // its first side
+	home       int // the device of its first copy, or anywhere
 	t          dtype.Type
 	rows, cols int
-	copies     [2]backend.Tensor // Mem is nil without a copy
-	stale      [2]region         // of a copy: the part that is newer in the other
-	cut        *cut              // nil: every copy has all of it
+	copies     []backend.Tensor // by device; Mem is nil without a copy
+	stale      []region         // of a copy: the part that is newer in another. Every number is new in some copy
+	cut        *cut             // nil: every copy has all of it
 	freed      bool
+}
+
+func (d *Device) newMemory(t dtype.Type, rows, cols int) *memory {
+	n := len(d.dev)
+	return &memory{owner: d, home: anywhere, t: t, rows: rows, cols: cols, copies: make([]backend.Tensor, n), stale: make([]region, n)}
+}
+
+// tensor is all of the memory.
+func (m *memory) tensor() backend.Tensor {
+	return backend.Tensor{Type: m.t, Rows: m.rows, Cols: m.cols, Stride: m.cols, Mem: m}
 }
 
 // Bytes is that of all copies.
@@ -30,28 +40,28 @@ func (m *memory) Bytes() int64 {
 	return n
 }
 
-// cut is how a row is divided between the sides.
+// cut is how a row is divided between the devices.
 type cut struct {
 	pieces []piece // in order
-	cols   [2]int  // of each side
+	cols   []int   // of each device
 }
 
-// piece is columns [from, to) of a row, which are those from at on of a side's row.
+// piece is columns [from, to) of a row, which are those from at on of a device's row.
 type piece struct {
 	from, to, at int
-	side         side
+	on           int // the device
 }
 
 // cutOf divides a row of columns of parts.
 func (d *Device) cutOf(parts []backend.Part, cols []int) *cut {
-	c := &cut{}
+	c := &cut{cols: make([]int, len(d.dev))}
 	at := 0
 	for i, p := range parts {
 		if cols[i] == 0 {
 			continue
 		}
-		s := d.side(p)
-		if n := len(c.pieces); n > 0 && c.pieces[n-1].side == s {
+		s := d.place(p)
+		if n := len(c.pieces); n > 0 && c.pieces[n-1].on == s {
 			c.pieces[n-1].to += cols[i]
 		} else {
 			c.pieces = append(c.pieces, piece{at, at + cols[i], c.cols[s], s})
@@ -75,10 +85,10 @@ func (c *cut) find(col int) piece {
 // AllocParts implements backend.Parted.
 func (d *Device) AllocParts(t dtype.Type, parts []backend.Part, cols []int) (backend.Tensor, error) {
 	c := d.cutOf(parts, cols)
-	n := c.cols[device] + c.cols[host]
-	m := &memory{owner: d, t: t, rows: 1, cols: n, cut: c}
+	m := d.newMemory(t, 1, c.width())
+	m.cut = c
 	for s, b := range d.dev {
-		if c.cols[s] == 0 && n > 0 {
+		if c.cols[s] == 0 {
 			continue
 		}
 		var err error
@@ -87,13 +97,21 @@ func (d *Device) AllocParts(t dtype.Type, parts []backend.Part, cols []int) (bac
 			return backend.Tensor{}, err
 		}
 	}
-	return backend.Tensor{Type: t, Rows: 1, Cols: n, Stride: n, Mem: m}, nil
+	return m.tensor(), nil
+}
+
+// width is the columns of all devices.
+func (c *cut) width() (n int) {
+	for _, cols := range c.cols {
+		n += cols
+	}
+	return n
 }
 
 // FreeParts implements backend.Parted.
 func (d *Device) FreeParts(parts []backend.Part, cols []int) int64 {
 	c := d.cutOf(parts, cols)
-	all := c.cols[device] + c.cols[host]
+	all := c.width()
 	if all == 0 {
 		return d.FreeMemory()
 	}
@@ -109,31 +127,36 @@ func (d *Device) FreeParts(parts []backend.Part, cols []int) int64 {
 	return free
 }
 
-// Alloc allocates memory of the host, and of the device when it is first used there.
+// Alloc allocates memory of each device when it is first used there.
 func (d *Device) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
-	return d.alloc(host, t, rows, cols)
+	return d.newMemory(t, rows, cols).tensor(), nil
 }
 
-func (d *Device) alloc(home side, t dtype.Type, rows, cols int) (backend.Tensor, error) {
-	x, err := d.dev[home].Alloc(t, rows, cols)
-	if err != nil {
-		return x, err
+// alloc allocates memory of a device.
+func (d *Device) alloc(on int, t dtype.Type, rows, cols int) (backend.Tensor, error) {
+	m := d.newMemory(t, rows, cols)
+	if err := m.reserve(on); err != nil {
+		return backend.Tensor{}, err
 	}
-	m := &memory{owner: d, home: home, t: t, rows: rows, cols: cols}
-	m.copies[home] = x
-	m.stale[home.other()] = region(nil).plus(rect{0, rows, 0, cols})
-	x.Mem, x.Offset = m, 0
-	return x, nil
+	return m.tensor(), nil
 }
 
-// reserve makes sure that there is a copy on a side.
-func (m *memory) reserve(s side) error {
-	if m.copies[s].Mem != nil || m.cut != nil {
+// reserve makes sure that a device has a copy. The first is all zeros, and new.
+func (m *memory) reserve(on int) error {
+	if m.copies[on].Mem != nil || m.cut != nil {
 		return nil
 	}
-	var err error
-	m.copies[s], err = m.owner.dev[s].Alloc(m.t, m.rows, m.cols)
-	return err
+	x, err := m.owner.dev[on].Alloc(m.t, m.rows, m.cols)
+	if err != nil {
+		return err
+	}
+	m.copies[on] = x
+	if m.home == anywhere {
+		m.home = on
+	} else {
+		m.stale[on] = region(nil).plus(rect{0, m.rows, 0, m.cols})
+	}
+	return nil
 }
 
 // Free implements backend.Backend.
@@ -180,8 +203,8 @@ func (m *memory) rect(t backend.Tensor) (a rect, exact bool) {
 	return rect{t.Offset / m.cols, (end-1)/m.cols + 1, 0, m.cols}, false
 }
 
-// on is the tensor of one side's device for t, of which there is a copy.
-func (d *Device) on(s side, t backend.Tensor) backend.Tensor {
+// on is a device's tensor for t, of which it has a copy.
+func (d *Device) on(s int, t backend.Tensor) backend.Tensor {
 	if t.Mem == nil {
 		return t
 	}
@@ -194,8 +217,8 @@ func (d *Device) on(s side, t backend.Tensor) backend.Tensor {
 	return t
 }
 
-// bring makes a view of a side's copy as new as the other's.
-func (d *Device) bring(s side, t backend.Tensor) error {
+// bring makes a view of a device's copy as new as any other.
+func (d *Device) bring(s int, t backend.Tensor) error {
 	if t.Mem == nil {
 		return nil
 	}
@@ -207,29 +230,63 @@ func (d *Device) bring(s side, t backend.Tensor) error {
 	return d.bringRect(s, m, a)
 }
 
-// bringRect is bring of a part of memory that has a copy on the side.
-func (d *Device) bringRect(s side, m *memory, a rect) error {
+// bringRect is bring of a part of memory of which the device has a copy.
+func (d *Device) bringRect(s int, m *memory, a rect) error {
 	for _, x := range m.stale[s].and(a) {
-		if err := d.move(s, m, x); err != nil {
-			return err
+		for _, v := range moves(nil, m, m.stale, s, x) {
+			if err := d.move(v); err != nil {
+				return err
+			}
 		}
 	}
 	m.stale[s] = m.stale[s].less(a)
 	return nil
 }
 
-// wrote notes that a side has new numbers in a view.
-func (d *Device) wrote(s side, t backend.Tensor) {
-	m := d.memory(t)
-	a, _ := m.rect(t)
-	m.stale[s] = m.stale[s].less(a)
-	m.stale[s.other()] = m.stale[s.other()].plus(a)
+// move is numbers that are copied from one device to another.
+type move struct {
+	m        *memory
+	a        rect
+	from, to int
 }
 
-// fresher is the side with the newer numbers of views, or the fewest old ones; otherwise
-// that side.
-func (d *Device) fresher(otherwise side, views ...backend.Tensor) side {
-	var stale [2]int
+// moves adds to a list what brings a rectangle to a device, from the first devices that have it: stale is what copies
+// lack, and devices without a copy have nothing.
+func moves(list []move, m *memory, stale []region, to int, a rect) []move {
+	rest := region{a}
+	for from := range stale {
+		if from == to || m.copies[from].Mem == nil {
+			continue
+		}
+		var left region
+		for _, x := range rest {
+			for _, y := range x.minus(stale[from]) {
+				list = append(list, move{m, y, from, to})
+			}
+			left = append(left, stale[from].and(x)...)
+		}
+		rest = left
+	}
+	return list
+}
+
+// wrote notes that a device has new numbers in a view.
+func (d *Device) wrote(on int, t backend.Tensor) {
+	m := d.memory(t)
+	a, _ := m.rect(t)
+	for s := range m.stale {
+		switch {
+		case s == on:
+			m.stale[s] = m.stale[s].less(a)
+		case m.copies[s].Mem != nil:
+			m.stale[s] = m.stale[s].plus(a)
+		}
+	}
+}
+
+// fresher is the device with the fewest old numbers of views; of several that one, or the first.
+func (d *Device) fresher(otherwise int, views ...backend.Tensor) int {
+	clear(d.count)
 	for _, t := range views {
 		if t.Mem == nil {
 			continue
@@ -239,43 +296,45 @@ func (d *Device) fresher(otherwise side, views ...backend.Tensor) side {
 			panic("split: operation on memory that is divided between devices")
 		}
 		a, _ := m.rect(t)
-		for s := range stale {
-			stale[s] += m.stale[s].within(a)
-			if m.copies[s].Mem == nil {
-				stale[s]++
+		for s := range d.count {
+			if m.copies[s].Mem != nil {
+				d.count[s] += m.stale[s].within(a)
+			} else if m.home != anywhere {
+				d.count[s] += a.size() + 1
 			}
 		}
 	}
-	switch {
-	case stale[device] < stale[host]:
-		return device
-	case stale[host] < stale[device]:
-		return host
+	return least(d.count, otherwise)
+}
+
+// least is the index of the least number; of several otherwise, or the first.
+func least(list []int, otherwise int) int {
+	for i, n := range list {
+		if n < list[otherwise] {
+			otherwise = i
+		}
 	}
 	return otherwise
 }
 
-// move copies a rectangle to a side from the other.
-func (d *Device) move(to side, m *memory, a rect) error {
-	view := func(s side) backend.Tensor {
-		return m.copies[s].RowRange(a.r0, a.r1).ColRange(a.c0, a.c1)
-	}
-	from := to.other()
-	src, dst := view(from), view(to)
-	d.moved++
-	if m.t == dtype.F32 && (src.Rows == 1 || src.Cols == src.Stride) {
-		x, err := d.dev[from].Host(src)
+// move copies a rectangle from one device to another.
+func (d *Device) move(v move) error {
+	src := v.m.copies[v.from].RowRange(v.a.r0, v.a.r1).ColRange(v.a.c0, v.a.c1)
+	dst := v.m.copies[v.to].RowRange(v.a.r0, v.a.r1).ColRange(v.a.c0, v.a.c1)
+	n := v.a.size() * v.m.t.Size()
+	d.moved, d.crossed = d.moved+1, d.crossed+int64(n)
+	if v.m.t == dtype.F32 && (src.Rows == 1 || src.Cols == src.Stride) {
+		x, err := d.waited(v.from).Host(src)
 		if err != nil {
 			return err
 		}
-		return d.dev[to].Write(dst, x)
+		return d.queue(v.to).Write(dst, x)
 	}
-	n := a.size() * m.t.Size()
 	if len(d.bytes) < n {
 		d.bytes = make([]byte, n)
 	}
-	if err := d.dev[from].ReadBytes(d.bytes[:n], src); err != nil {
+	if err := d.waited(v.from).ReadBytes(d.bytes[:n], src); err != nil {
 		return err
 	}
-	return d.dev[to].WriteBytes(dst, d.bytes[:n])
+	return d.queue(v.to).WriteBytes(dst, d.bytes[:n])
 }

@@ -8,7 +8,7 @@ import (
 
 // op is an operation.
 type op struct {
-	at      side             // the side of its weights or its state, or either
+	at      int              // the device of its weights or its state, or anywhere
 	in, out []backend.Tensor // inputs and outputs; zero Tensors are skipped
 	state   bool             // it has the state of sequences
 	run     func(r *run)
@@ -17,7 +17,7 @@ type op struct {
 // run is a device and the lists of the pass, if there is one, for an operation.
 type run struct {
 	d    *Device
-	s    side
+	s    int
 	b    backend.Backend
 	pass *backend.Pass // nil: the lists are those of the operation
 }
@@ -29,7 +29,7 @@ func (d *Device) do(o op) {
 		return
 	}
 	s := o.at
-	if s == either {
+	if s == anywhere {
 		from := o.in
 		if len(from) == 0 {
 			from = o.out
@@ -48,15 +48,15 @@ func (d *Device) do(o op) {
 			return
 		}
 	}
-	o.run(&run{d: d, s: s, b: d.dev[s]})
+	o.run(&run{d: d, s: s, b: d.queue(s)})
 	for _, t := range o.out {
 		d.wrote(s, t)
 	}
 	d.last = s
 }
 
-// give makes a view of a side's copy ready to be written.
-func (d *Device) give(s side, t backend.Tensor) error {
+// give makes a view of a device's copy ready to be written.
+func (d *Device) give(s int, t backend.Tensor) error {
 	m := d.memory(t)
 	if _, exact := m.rect(t); !exact { // numbers between its rows must not become stale
 		return d.bring(s, t)
@@ -83,8 +83,8 @@ func some(list ...backend.Tensor) []backend.Tensor {
 // Fill implements backend.Backend, as all that follows.
 func (d *Device) Fill(dst backend.Tensor, x float32) {
 	if m := d.memory(dst); m.cut != nil {
-		err := d.runs(dst, dst.Cols*dst.Type.Size(), func(s side, t backend.Tensor, _, _ int) error {
-			d.dev[s].Fill(t, x)
+		err := d.runs(dst, dst.Cols*dst.Type.Size(), func(s int, t backend.Tensor, _, _ int) error {
+			d.queue(s).Fill(t, x)
 			return nil
 		})
 		if err != nil {
@@ -92,7 +92,7 @@ func (d *Device) Fill(dst backend.Tensor, x float32) {
 		}
 		return
 	}
-	d.do(op{at: either, out: some(dst), run: func(r *run) { r.b.Fill(r.t(dst), x) }})
+	d.do(op{at: anywhere, out: some(dst), run: func(r *run) { r.b.Fill(r.t(dst), x) }})
 }
 
 func (d *Device) Copy(dst, src backend.Tensor) {
@@ -101,12 +101,12 @@ func (d *Device) Copy(dst, src backend.Tensor) {
 		d.copyState(dst, src)
 		return
 	}
-	d.do(op{at: either, in: some(src), out: some(dst), run: func(r *run) { r.b.Copy(r.t(dst), r.t(src)) }})
+	d.do(op{at: anywhere, in: some(src), out: some(dst), run: func(r *run) { r.b.Copy(r.t(dst), r.t(src)) }})
 }
 
 func (d *Device) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 	backend.CheckEmbed(dst, table, ids)
-	d.do(op{at: d.weight(table).side, out: some(dst), run: func(r *run) {
+	d.do(op{at: d.weight(table).on, out: some(dst), run: func(r *run) {
 		list := ids
 		if r.pass != nil {
 			list = r.pass.IDs
@@ -117,7 +117,7 @@ func (d *Device) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 
 func (d *Device) Gather(dst, x backend.Tensor, rows []int32) {
 	backend.CheckGather(dst, x, rows)
-	d.do(op{at: either, in: some(x), out: some(dst), run: func(r *run) {
+	d.do(op{at: anywhere, in: some(x), out: some(dst), run: func(r *run) {
 		list := rows
 		if r.pass != nil {
 			list = r.pass.Want
@@ -126,7 +126,7 @@ func (d *Device) Gather(dst, x backend.Tensor, rows []int32) {
 	}})
 }
 
-// MatMul is a product on each side that has some of the weights.
+// MatMul is a product on each device that has some of the weights.
 func (d *Device) MatMul(x backend.Tensor, products ...backend.Product) {
 	for i := range products {
 		backend.CheckProduct(x, &products[i])
@@ -134,17 +134,17 @@ func (d *Device) MatMul(x backend.Tensor, products ...backend.Product) {
 	for s := range d.dev {
 		var own []backend.Product
 		for i := range products {
-			if d.weight(products[i].W).side == side(s) {
+			if d.weight(products[i].W).on == s {
 				own = append(own, products[i])
 			}
 		}
 		if len(own) > 0 {
-			d.products(side(s), x, own)
+			d.products(s, x, own)
 		}
 	}
 }
 
-func (d *Device) products(s side, x backend.Tensor, list []backend.Product) {
+func (d *Device) products(s int, x backend.Tensor, list []backend.Product) {
 	o := op{at: s, in: some(x)}
 	for _, p := range list {
 		o.out = append(o.out, p.Dst)
@@ -183,23 +183,25 @@ func (d *Device) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 	}})
 }
 
-// held is where a vector that was loaded is, either if it was not.
-func (d *Device) held(t backend.Tensor) side {
+// held is the device of a vector that was loaded. Vectors with several copies were not.
+func (d *Device) held(t backend.Tensor) int {
 	m := d.memory(t)
-	if m.copies[m.home.other()].Mem != nil {
-		return either
+	for s, c := range m.copies {
+		if c.Mem != nil && s != m.home {
+			return anywhere
+		}
 	}
 	return m.home
 }
 
 func (d *Device) SwiGLU(dst, gate, up backend.Tensor) {
 	backend.CheckSwiGLU(dst, gate, up)
-	d.do(op{at: either, in: some(gate, up), out: some(dst), run: func(r *run) { r.b.SwiGLU(r.t(dst), r.t(gate), r.t(up)) }})
+	d.do(op{at: anywhere, in: some(gate, up), out: some(dst), run: func(r *run) { r.b.SwiGLU(r.t(dst), r.t(gate), r.t(up)) }})
 }
 
 func (d *Device) GELU(dst, x backend.Tensor, tanh bool) {
 	backend.CheckGELU(dst, x)
-	d.do(op{at: either, in: some(x), out: some(dst), run: func(r *run) { r.b.GELU(r.t(dst), r.t(x), tanh) }})
+	d.do(op{at: anywhere, in: some(x), out: some(dst), run: func(r *run) { r.b.GELU(r.t(dst), r.t(x), tanh) }})
 }
 
 func (d *Device) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq) {
@@ -224,24 +226,24 @@ func (d *Device) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch [
 
 func (d *Device) Rotate(x, cos, sin backend.Tensor, heads int) {
 	backend.CheckRotate(x, cos, sin, heads)
-	d.do(op{at: either, in: some(x, cos, sin), out: some(x), run: func(r *run) {
+	d.do(op{at: anywhere, in: some(x, cos, sin), out: some(x), run: func(r *run) {
 		r.b.Rotate(r.t(x), r.t(cos), r.t(sin), heads)
 	}})
 }
 
 func (d *Device) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
 	backend.CheckMix(dst, q, k, v, heads)
-	d.do(op{at: either, in: some(q, k, v), out: some(dst), run: func(r *run) {
+	d.do(op{at: anywhere, in: some(q, k, v), out: some(dst), run: func(r *run) {
 		r.b.Mix(r.t(dst), r.t(q), r.t(k), r.t(v), heads, scale)
 	}})
 }
 
 func (d *Device) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	backend.CheckExperts(dst, x, e)
-	at := d.weight(e.Gate).side
+	at := d.weight(e.Gate).on
 	for _, w := range []backend.Weight{e.Router, e.Up, e.Down, e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown} {
-		if w != nil && d.weight(w).side != at {
-			panic("split: experts of one layer on both devices")
+		if w != nil && d.weight(w).on != at {
+			panic("split: experts of one layer on several devices")
 		}
 	}
 	own := &backend.Experts{}

@@ -11,8 +11,9 @@ type plan struct {
 	ops      []op
 	flows    []*flow
 	segments []*segment
-	seqs     [2]sequences
-	state    [2]bool // sides that compute with the state of sequences
+	seqs     []sequences     // by device
+	batch    [][]backend.Seq // of seqs, while a pass is computed
+	state    []bool          // devices that compute with the state of sequences
 }
 
 // shape is equal for passes that share a plan.
@@ -25,42 +26,44 @@ type shape struct {
 // maxPlans is the maximum number of plans: the next drops all.
 const maxPlans = 64
 
-// segment is operations of one device, and the transfers from the other before them.
+// segment is operations of one device, and the transfers to it before them.
 type segment struct {
-	side  side
+	on    int
 	moves []move
 	ops   []op
 	pass  backend.Pass // the one that is computed
 }
 
-// move is numbers that are brought to a segment's side.
-type move struct {
-	m *memory
-	a rect
-}
-
 // flow is the use of a piece of memory by a pass, regardless of its former state.
 type flow struct {
 	m       *memory
-	needs   [2]region // read by a side before anything was written there
+	needs   []region // read by a device before anything was written there
 	written region
-	stale   [2]region // as of memory, by the writes of the pass so far
+	stale   []region // as of memory, by the writes of the pass so far
 }
 
-// read is the part that must be copied to a side before it reads a rectangle.
-func (f *flow) read(s side, a rect) region {
+// read adds to a list what must be copied to a device before it reads a rectangle.
+func (f *flow) read(list []move, s int, a rect) []move {
 	old := f.stale[s].and(a)
 	f.stale[s] = f.stale[s].less(a)
 	for _, x := range a.minus(f.written) {
 		f.needs[s] = f.needs[s].plus(x)
 	}
-	return old
+	for _, x := range old {
+		list = moves(list, f.m, f.stale, s, x)
+	}
+	return list
 }
 
-func (f *flow) write(s side, a rect) {
+func (f *flow) write(on int, a rect) {
 	f.written = f.written.plus(a)
-	f.stale[s] = f.stale[s].less(a)
-	f.stale[s.other()] = f.stale[s.other()].plus(a)
+	for s := range f.stale {
+		if s == on {
+			f.stale[s] = f.stale[s].less(a)
+		} else {
+			f.stale[s] = f.stale[s].plus(a)
+		}
+	}
 }
 
 // Pass implements backend.Backend.
@@ -88,7 +91,8 @@ func (d *Device) Pass(p backend.Pass, queue func()) {
 
 // collect is the operations that are queued.
 func (d *Device) collect(queue func()) *plan {
-	x := &plan{}
+	n := len(d.dev)
+	x := &plan{seqs: make([]sequences, n), batch: make([][]backend.Seq, n), state: make([]bool, n)}
 	d.plan = x
 	defer func() { d.plan = nil }()
 	queue()
@@ -98,15 +102,15 @@ func (d *Device) collect(queue func()) *plan {
 // arrange decides where operations run and which data is transferred between them.
 func (d *Device) arrange(x *plan) error {
 	flows := map[*memory]*flow{}
-	at := device
-	if i := slices.IndexFunc(x.ops, func(o op) bool { return o.at != either }); i >= 0 {
+	at := 0
+	if i := slices.IndexFunc(x.ops, func(o op) bool { return o.at != anywhere }); i >= 0 {
 		at = x.ops[i].at
 	}
 	of := func(t backend.Tensor) (*flow, rect, bool) {
 		m := d.memory(t)
 		f := flows[m]
 		if f == nil {
-			f = &flow{m: m}
+			f = &flow{m: m, needs: make([]region, len(d.dev)), stale: make([]region, len(d.dev))}
 			flows[m] = f
 			x.flows = append(x.flows, f)
 		}
@@ -114,32 +118,29 @@ func (d *Device) arrange(x *plan) error {
 		return f, a, exact
 	}
 	for _, o := range x.ops {
-		if o.at != either {
+		if o.at != anywhere {
 			at = o.at
-		} else if in := o.in; len(in) > 0 {
-			var stale [2]int
-			for _, t := range in {
+		} else {
+			clear(d.count)
+			for _, t := range o.in {
 				f, a, _ := of(t)
-				stale[device] += f.stale[device].within(a)
-				stale[host] += f.stale[host].within(a)
+				for s := range d.count {
+					d.count[s] += f.stale[s].within(a)
+				}
 			}
-			if stale[at] > stale[at.other()] {
-				at = at.other()
-			}
+			at = least(d.count, at)
 		}
 		x.state[at] = x.state[at] || o.state
 		n := len(x.segments)
-		if n == 0 || x.segments[n-1].side != at {
-			x.segments = append(x.segments, &segment{side: at})
+		if n == 0 || x.segments[n-1].on != at {
+			x.segments = append(x.segments, &segment{on: at})
 			n++
 		}
 		g := x.segments[n-1]
 		// Inputs of a segment that existed when it began can be copied before it.
 		read := func(t backend.Tensor) {
 			f, a, _ := of(t)
-			for _, piece := range f.read(at, a) {
-				g.moves = append(g.moves, move{f.m, piece})
-			}
+			g.moves = f.read(g.moves, at, a)
 		}
 		for _, t := range o.in {
 			read(t)
@@ -175,33 +176,40 @@ func (d *Device) execute(x *plan, p backend.Pass) error {
 	for _, f := range x.flows {
 		for s := range f.needs {
 			for _, a := range f.needs[s] {
-				note(d.bringRect(side(s), f.m, a))
+				note(d.bringRect(s, f.m, a))
 			}
 		}
 	}
+	claimed := false
 	for s, used := range x.state {
 		if used {
-			if x.state[1-s] && d.undivided(p.Batch) {
-				panic("split: both devices compute with undivided state")
+			if claimed && d.undivided(p.Batch) {
+				panic("split: several devices compute with undivided state")
 			}
-			note(d.claim(side(s), p.Batch))
+			claimed = true
+			note(d.claim(s, p.Batch))
 		}
-	}
-	var batch [2][]backend.Seq
-	for s := range batch {
-		batch[s] = x.seqs[s].on(d, side(s), p.Batch)
 	}
 	for _, g := range x.segments {
-		for _, m := range g.moves {
-			note(d.move(g.side, m.m, m.a))
+		x.batch[g.on] = nil
+	}
+	for _, g := range x.segments {
+		if x.batch[g.on] == nil {
+			x.batch[g.on] = x.seqs[g.on].on(d, g.on, p.Batch)
+		}
+		for _, v := range g.moves {
+			note(d.move(v))
 		}
 		g.pass = p
-		g.pass.Of, g.pass.Batch = g, batch[g.side]
-		d.dev[g.side].Pass(g.pass, func() { d.compute(g) })
-		d.last = g.side
+		g.pass.Of, g.pass.Batch = g, x.batch[g.on]
+		d.queue(g.on).Pass(g.pass, func() { d.compute(g) })
+		d.last = g.on
 	}
 	for _, f := range x.flows {
 		for s := range f.stale {
+			if f.m.copies[s].Mem == nil {
+				continue
+			}
 			for _, a := range f.written {
 				f.m.stale[s] = f.m.stale[s].less(a)
 			}
@@ -215,7 +223,7 @@ func (d *Device) execute(x *plan, p backend.Pass) error {
 
 // compute has a device compute a segment.
 func (d *Device) compute(g *segment) {
-	r := run{d: d, s: g.side, b: d.dev[g.side], pass: &g.pass}
+	r := run{d: d, s: g.on, b: d.dev[g.on], pass: &g.pass}
 	for i := range g.ops {
 		g.ops[i].run(&r)
 	}

@@ -1,6 +1,5 @@
-// Package split makes one device of two: a fast one with little memory, and the host. The
-// parts of a model that do not fit on the first run on the second, with the same bits. It uses both
-// through package backend only, and its users do not see that there are two.
+// Package split makes one device of several: each computes some parts of a model, with the same bits. It uses
+// them through package backend only, and its users do not see that there are several.
 //
 // An operation runs where its weights or its state are; one that has neither runs where its
 // operands were written. The loader of weights places them, part by part (see
@@ -8,18 +7,17 @@
 // parts of it lie only on the device that computes the layer. Its bytes are those that
 // one device has, so that prefixes can be used on any other.
 //
-// All other memory, mainly activations, may have a copy on each side. Rectangles record which numbers
-// of a copy are older than those of the other; an operation that reads some has only
-// these copied first. Memory of the host is allocated at once (untouched pages cost nothing), that of
-// the device when it is first used there, or it would be allocated for values that only the host
-// computes.
+// All other memory, mainly activations, may have a copy on each device. Rectangles record which numbers
+// of a copy are older than those of another; an operation that reads some has only
+// these copied first. A device allocates its copy when it first uses it, or it would have one of values that
+// only another computes.
 //
 // The operations of a pass are collected before any of them runs, so the transfers between the devices
-// are known: the pass is cut into segments, each of which is a pass of one of the two devices,
-// after a copy of its inputs from the other. A device that records passes and replays
+// are known: the pass is cut into segments, each of which is a pass of one of the devices,
+// after a copy of its inputs from the others. A device that records passes and replays
 // them records segments. The cuts of a pass are reused for all passes of its shape.
 //
-// An error of either device, and one of a copy between them, is reported by the next blocking call.
+// An error of any device, and one of a copy between two, is reported by the next blocking call.
 package split
 
 import (
@@ -30,29 +28,24 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// side is one of the two devices.
-type side int8
+// anywhere is the place of an operation without weights and state.
+const anywhere = -1
 
-const (
-	device side = iota
-	host
-	either side = -1 // an operation without weights and state
-)
-
-func (s side) other() side { return 1 - s }
-
-// Device is two devices. See the package.
+// Device is several devices. See the package.
 type Device struct {
-	dev    [2]backend.Backend
-	tick   [2]backend.Tensor // a number on each, to wait for it
-	onHost func(backend.Part) bool
-	err    error // of an operation or a copy, to be reported
-	last   side  // of the last operation
+	dev   []backend.Backend
+	tick  []backend.Tensor // a number on each, to wait for it
+	busy  []bool           // something was queued since the device was last waited for
+	count []int            // by device: of use for a moment
+	place func(backend.Part) int
+	err   error // of an operation or a copy, to be reported
+	last  int   // the device of the last operation
 
-	plan  *plan // of the pass whose operations are being collected; nil: none is
-	plans map[shape]*plan
-	bytes []byte // for copies
-	moved int64  // copies between the devices so far
+	plan    *plan // of the pass whose operations are being collected; nil: none is
+	plans   map[shape]*plan
+	bytes   []byte // for copies
+	moved   int64  // copies between the devices so far
+	crossed int64  // bytes of them
 }
 
 var (
@@ -61,10 +54,11 @@ var (
 	_ backend.Meter    = (*Device)(nil)
 )
 
-// New returns a device that computes the parts of a model for which onHost reports true on the
-// host and all others on the device. It closes both.
-func New(device, host backend.Backend, onHost func(backend.Part) bool) (backend.Backend, error) {
-	d := &Device{dev: [2]backend.Backend{device, host}, onHost: onHost, plans: map[shape]*plan{}}
+// New returns a device that computes each part of a model on one of several, by its index. Weights of no part are
+// on the first device. It closes all.
+func New(place func(backend.Part) int, devices ...backend.Backend) (backend.Backend, error) {
+	n := len(devices)
+	d := &Device{dev: devices, tick: make([]backend.Tensor, n), busy: make([]bool, n), count: make([]int, n), place: place, plans: map[shape]*plan{}}
 	for i, b := range d.dev {
 		var err error
 		if d.tick[i], err = b.Alloc(dtype.F32, 1, 1); err != nil {
@@ -74,91 +68,132 @@ func New(device, host backend.Backend, onHost func(backend.Part) bool) (backend.
 	return d, nil
 }
 
-// Name names both.
-func (d *Device) Name() string { return d.dev[device].Name() + " and " + d.dev[host].Name() }
+// queue is a device for work that is queued.
+func (d *Device) queue(on int) backend.Backend {
+	d.busy[on] = true
+	return d.dev[on]
+}
 
-// FreeMemory is the free memory of the fuller of the two: memory may be needed on both.
+// waited is a device for a call that waits for all that is queued there.
+func (d *Device) waited(on int) backend.Backend {
+	d.busy[on] = false
+	return d.dev[on]
+}
+
+// Name names all.
+func (d *Device) Name() string {
+	name := ""
+	for i, b := range d.dev {
+		switch {
+		case i > 0 && i == len(d.dev)-1:
+			name += " and "
+		case i > 0:
+			name += ", "
+		}
+		name += b.Name()
+	}
+	return name
+}
+
+// FreeMemory is the free memory of the fullest: memory may be needed on all.
 func (d *Device) FreeMemory() int64 {
-	return min(d.dev[device].FreeMemory(), d.dev[host].FreeMemory())
+	free := d.dev[0].FreeMemory()
+	for _, b := range d.dev[1:] {
+		free = min(free, b.FreeMemory())
+	}
+	return free
 }
 
-// Usage implements backend.Meter, of both.
-func (d *Device) Usage() []backend.Usage {
-	return append(backend.UsageOf(d.dev[device]), backend.UsageOf(d.dev[host])...)
+// Usage implements backend.Meter, of each.
+func (d *Device) Usage() (list []backend.Usage) {
+	for _, b := range d.dev {
+		list = append(list, backend.UsageOf(b)...)
+	}
+	return list
 }
 
-// Prepared implements backend.Preparer, of both.
-func (d *Device) Prepared() int64 {
-	return backend.PreparedBy(d.dev[device]) + backend.PreparedBy(d.dev[host])
+// Prepared implements backend.Preparer, of all.
+func (d *Device) Prepared() (n int64) {
+	for _, b := range d.dev {
+		n += backend.PreparedBy(b)
+	}
+	return n
 }
 
-// NewStream implements backend.Streamer, of the faster one.
+// NewStream implements backend.Streamer, of the first device.
 func (d *Device) NewStream(bytes int) (backend.Stream, error) {
-	s, ok := d.dev[device].(backend.Streamer)
+	s, ok := d.dev[0].(backend.Streamer)
 	if !ok {
-		return nil, fmt.Errorf("split: the memory of %s cannot be measured", d.dev[device].Name())
+		return nil, fmt.Errorf("split: the memory of %s cannot be measured", d.dev[0].Name())
 	}
 	return s.NewStream(bytes)
 }
 
-// Close closes both devices.
-func (d *Device) Close() error { return errors.Join(d.dev[device].Close(), d.dev[host].Close()) }
-
-// Spread implements backend.Spreader, with the threads of the host.
-func (d *Device) Spread(n int, f func(i int)) { backend.Spread(d.dev[host], n, f) }
-
-// side is where a part is computed.
-func (d *Device) side(p backend.Part) side {
-	if d.onHost(p) {
-		return host
+// Close closes all devices.
+func (d *Device) Close() error {
+	var all []error
+	for _, b := range d.dev {
+		all = append(all, b.Close())
 	}
-	return device
+	return errors.Join(all...)
+}
+
+// Spread implements backend.Spreader, with the threads of the first device that lends some.
+func (d *Device) Spread(n int, f func(i int)) {
+	lender := d.dev[0]
+	for _, b := range d.dev {
+		if _, ok := b.(backend.Spreader); ok {
+			lender = b
+			break
+		}
+	}
+	backend.Spread(lender, n, f)
 }
 
 // At implements backend.Parted.
-func (d *Device) At(p backend.Part) backend.Backend { return &view{d, d.side(p)} }
+func (d *Device) At(p backend.Part) backend.Backend { return &view{d, d.place(p)} }
 
-// view is the device for memory on one side.
+// view is the device for what is on one of the devices.
 type view struct {
 	*Device
-	side side
+	on int
 }
 
-// Alloc allocates memory of the view's side only.
+// Alloc allocates memory of the view's device only.
 func (v *view) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
-	return v.alloc(v.side, t, rows, cols)
+	return v.alloc(v.on, t, rows, cols)
 }
 
-// Load loads a weight onto the view's side.
+// Load loads a weight onto the view's device.
 func (v *view) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
-	return v.load(v.side, c, stack...)
+	return v.load(v.on, c, stack...)
 }
 
-// weight is a weight, and where it is.
+// weight is a weight, and its device.
 type weight struct {
 	owner *Device
-	side  side
+	on    int
 	backend.Weight
 }
 
-// Load loads a weight of no part: onto the device.
+// Load loads a weight of no part: onto the first device.
 func (d *Device) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
-	return d.load(device, c, stack...)
+	return d.load(0, c, stack...)
 }
 
-func (d *Device) load(s side, c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
-	w, err := d.dev[s].Load(c, stack...)
+func (d *Device) load(on int, c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
+	w, err := d.dev[on].Load(c, stack...)
 	if err != nil {
 		return nil, err
 	}
-	return &weight{d, s, w}, nil
+	return &weight{d, on, w}, nil
 }
 
 // Unload implements backend.Backend.
 func (d *Device) Unload(w backend.Weight) {
 	x := d.weight(w)
 	clear(d.plans) // a model is closed: nothing of it is worth a search
-	d.dev[x.side].Unload(x.Weight)
+	d.dev[x.on].Unload(x.Weight)
 }
 
 func (d *Device) weight(w backend.Weight) *weight {
@@ -176,30 +211,34 @@ func (d *Device) fail(err error) {
 	}
 }
 
-// wait returns when the work queued on some sides is done, with the first error of any.
-func (d *Device) wait(sides ...side) error {
+// wait returns when the work queued on all devices but one is done, with the first error of any. A device without
+// work is not asked: over a network that takes as long as a pass.
+func (d *Device) wait(but int) error {
 	err := d.err
 	d.err = nil
-	for _, s := range sides {
-		if _, e := d.dev[s].Host(d.tick[s]); err == nil {
+	for s := range d.dev {
+		if s == but || !d.busy[s] {
+			continue
+		}
+		if _, e := d.waited(s).Host(d.tick[s]); err == nil {
 			err = e
 		}
 	}
 	return err
 }
 
-// settled brings all of src to one side, which the caller is about to wait for, and waits for the
-// other.
+// settled brings all of src to one device, which the caller is about to wait for, and waits for the
+// others.
 func (d *Device) settled(src backend.Tensor) (backend.Backend, backend.Tensor, error) {
 	s := d.fresher(d.last, src)
 	err := d.bring(s, src)
-	if e := d.wait(s.other()); e != nil {
+	if e := d.wait(s); e != nil {
 		err = e // it was first
 	}
 	if err != nil {
-		return nil, src, errors.Join(err, d.wait(s))
+		return nil, src, errors.Join(err, d.wait(anywhere))
 	}
-	return d.dev[s], d.on(s, src), nil
+	return d.waited(s), d.on(s, src), nil
 }
 
 // Host implements backend.Backend.
@@ -229,19 +268,19 @@ func (d *Device) ReadBytes(dst []byte, src backend.Tensor) error {
 		}
 		return b.ReadBytes(dst, t)
 	}
-	if err := d.wait(device, host); err != nil {
+	if err := d.wait(anywhere); err != nil {
 		return err
 	}
-	return d.runs(src, len(dst), func(s side, t backend.Tensor, from, to int) error {
-		return d.dev[s].ReadBytes(dst[from:to], t)
+	return d.runs(src, len(dst), func(s int, t backend.Tensor, from, to int) error {
+		return d.waited(s).ReadBytes(dst[from:to], t)
 	})
 }
 
 // WriteBytes implements backend.Backend.
 func (d *Device) WriteBytes(dst backend.Tensor, src []byte) error {
 	if d.memory(dst).cut != nil {
-		return d.runs(dst, len(src), func(s side, t backend.Tensor, from, to int) error {
-			return d.dev[s].WriteBytes(t, src[from:to])
+		return d.runs(dst, len(src), func(s int, t backend.Tensor, from, to int) error {
+			return d.queue(s).WriteBytes(t, src[from:to])
 		})
 	}
 	return d.store(dst, func(b backend.Backend, t backend.Tensor) error { return b.WriteBytes(t, src) })
@@ -258,16 +297,16 @@ func (d *Device) store(dst backend.Tensor, write func(b backend.Backend, t backe
 	if err := d.memory(dst).reserve(s); err != nil {
 		return err
 	}
-	if err := write(d.dev[s], d.on(s, dst)); err != nil {
+	if err := write(d.queue(s), d.on(s, dst)); err != nil {
 		return err
 	}
 	d.wrote(s, dst)
 	return nil
 }
 
-// runs calls f for each piece of a row of cut memory that is on one side, with its range in
+// runs calls f for each piece of a row of cut memory that is on one device, with its range in
 // the row's n bytes.
-func (d *Device) runs(t backend.Tensor, n int, f func(s side, t backend.Tensor, from, to int) error) error {
+func (d *Device) runs(t backend.Tensor, n int, f func(on int, t backend.Tensor, from, to int) error) error {
 	m, size := d.memory(t), t.Type.Size()
 	if t.Rows != 1 || n != t.Cols*size {
 		return fmt.Errorf("split: %d bytes of a tensor of %d×%d numbers of %d", n, t.Rows, t.Cols, size)
@@ -277,9 +316,9 @@ func (d *Device) runs(t backend.Tensor, n int, f func(s side, t backend.Tensor, 
 		if from >= to {
 			continue
 		}
-		x := m.copies[p.side]
+		x := m.copies[p.on]
 		x.Offset, x.Cols = x.Offset+p.at+from-p.from, to-from
-		if err := f(p.side, x, (from-t.Offset)*size, (to-t.Offset)*size); err != nil {
+		if err := f(p.on, x, (from-t.Offset)*size, (to-t.Offset)*size); err != nil {
 			return err
 		}
 	}

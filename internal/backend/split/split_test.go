@@ -15,34 +15,45 @@ import (
 type biased struct {
 	backend.Backend
 	device *Device
-	opaque [2]*backendtest.Opaque
-	next   func(load bool) side
+	opaque []*backendtest.Opaque
+	next   func(load bool) int
 }
 
-// Alloc takes memory of the side that is next.
+// Alloc takes memory of the device that is next.
 func (b *biased) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	return b.device.alloc(b.next(false), t, rows, cols)
 }
 
-// Load loads onto the side that is next.
+// Load loads onto the device that is next.
 func (b *biased) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
 	return b.device.load(b.next(true), c, stack...)
 }
 
-// Break implements backendtest.Breakable.
+// Break implements backendtest.Breakable: the device that computes the next operation fails.
 func (b *biased) Break(err error) {
-	s := b.next(true)
-	b.opaque[s].Break(err)
+	for _, o := range b.opaque {
+		o.Break(err)
+	}
 }
 
-// open is a device of two opaque devices.
-func open(t *testing.T) *biased {
+// SwiGLU is the operation after Break.
+func (b *biased) SwiGLU(dst, gate, up backend.Tensor) {
+	b.Backend.SwiGLU(dst, gate, up)
+	for _, o := range b.opaque {
+		o.BreakAt(0, nil)
+	}
+}
+
+// open is a device of opaque devices.
+func open(t *testing.T, n int) *biased {
 	t.Helper()
 	b := &biased{}
-	for i := range b.opaque {
-		b.opaque[i] = backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
+	var list []backend.Backend
+	for range n {
+		o := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
+		b.opaque, list = append(b.opaque, o), append(list, o)
 	}
-	d, err := New(b.opaque[0], b.opaque[1], func(backend.Part) bool { return false })
+	d, err := New(func(backend.Part) int { return 0 }, list...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,40 +61,52 @@ func open(t *testing.T) *biased {
 	return b
 }
 
-// TestSuite has every operation computed on either side, with operands on that side, on the other,
-// and on both.
+// TestSuite has every operation computed on one of 2, 3 and 4 devices, with operands on that one, on another,
+// and on several.
 func TestSuite(t *testing.T) {
-	weights, memory := device, device
-	for name, next := range map[string]func(load bool) side{
-		"device": func(bool) side { return device },
-		"host":   func(bool) side { return host },
-		"operands on the other": func(load bool) side {
-			if load {
-				return host
+	for name, c := range map[string]struct {
+		devices int
+		next    func() func(load bool) int
+	}{
+		"the last of four": {4, func() func(bool) int { return func(bool) int { return 3 } }},
+		"operands on another of two": {2, func() func(bool) int {
+			return func(load bool) int {
+				if load {
+					return 1
+				}
+				return 0
 			}
-			return device
-		},
-		// Weights that follow each other stay together, as those of experts must.
-		"alternating": func(load bool) side {
-			if load {
-				return weights
-			}
-			if memory = memory.other(); memory == device {
-				weights = weights.other()
-			}
-			return memory
-		},
+		}},
+		"alternating two":   {2, alternating(2)},
+		"alternating three": {3, alternating(3)},
+		"alternating four":  {4, alternating(4)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := open(t)
-			b.next = next
+			b := open(t, c.devices)
+			b.next = c.next()
 			backendtest.Brief(t).Run(t, b)
 		})
 	}
 }
 
-// ladder is a network of four products, two on each side, with the embedding on the first: the host
-// if it says so.
+// alternating has memory on one device after the other. Weights that follow each other stay together, as those of
+// experts must.
+func alternating(devices int) func() func(load bool) int {
+	return func() func(load bool) int {
+		weights, memory := 0, 0
+		return func(load bool) int {
+			if load {
+				return weights
+			}
+			if memory = (memory + 1) % devices; memory == 0 {
+				weights = (weights + 1) % devices
+			}
+			return memory
+		}
+	}
+}
+
+// ladder is a network of four products, with the embedding.
 type ladder struct {
 	b       *biased
 	table   backend.Weight
@@ -92,10 +115,11 @@ type ladder struct {
 	allowed int // rows
 }
 
-func newLadder(t *testing.T, b *biased, first side) *ladder {
+// newLadder has products on some devices, the embedding on that of the first.
+func newLadder(t *testing.T, b *biased, on ...int) *ladder {
 	t.Helper()
 	l := &ladder{b: b, allowed: 6}
-	load := func(s side, rows, cols int) backend.Weight {
+	load := func(s int, rows, cols int) backend.Weight {
 		m := dtype.Matrix{Rows: rows, Cols: cols, Type: dtype.F32, Data: make([]byte, 4*rows*cols)}
 		numbers := make([]float32, rows*cols)
 		for i := range numbers {
@@ -108,12 +132,8 @@ func newLadder(t *testing.T, b *biased, first side) *ladder {
 		}
 		return w
 	}
-	l.table = load(first, 32, 16)
-	for i := range 4 {
-		s := first
-		if i >= 2 {
-			s = first.other()
-		}
+	l.table = load(on[0], 32, 16)
+	for _, s := range on {
 		l.steps = append(l.steps, load(s, 16, 16))
 	}
 	for _, x := range []*backend.Tensor{&l.x, &l.y} {
@@ -141,37 +161,84 @@ func (l *ladder) climb(ids ...int32) ([]float32, error) {
 	return slices.Clone(numbers), err
 }
 
-// TestRowsCrossABorderOnce counts copies between the devices.
+// TestRowsCrossABorderOnce counts copies between the devices, and their bytes, in every placement of four
+// products on four devices. A device that computes between others and one at the end are asked once for a result.
 func TestRowsCrossABorderOnce(t *testing.T) {
-	for _, first := range []side{device, host} {
-		l := newLadder(t, open(t), first)
-		var before []float32
-		for i, ids := range [][]int32{{1, 2, 3}, {4}, {1, 2, 3}, {5}, {1, 2, 3, 4, 5, 6}, {1, 2, 3}} {
-			moved := l.b.device.moved
+	want := map[int][]float32{}
+	for i := range 256 {
+		on := []int{i % 4, i / 4 % 4, i / 16 % 4, i / 64}
+		l := newLadder(t, open(t, 4), on...)
+		borders := 0
+		for i := range on[1:] {
+			if on[i] != on[i+1] {
+				borders++
+			}
+		}
+		for i, ids := range [][]int32{{1, 2, 3}, {4}, {1, 2, 3}, {1, 2, 3, 4, 5, 6}, {1, 2, 3}} {
+			moved, crossed := l.b.device.moved, l.b.device.crossed
 			got, err := l.climb(ids...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := l.b.device.moved - moved; n != 1 {
-				t.Errorf("pass %d: %d copies, want 1", i, n)
+			if n, bytes := l.b.device.moved-moved, l.b.device.crossed-crossed; n != int64(borders) || bytes != int64(borders*len(ids)*16*4) {
+				t.Errorf("%v, pass %d: %d copies of %d bytes, want %d", on, i, n, bytes, borders)
 			}
-			if len(ids) == 3 {
-				if before != nil && !slices.Equal(got, before) {
-					t.Errorf("pass %d: %v, before %v", i, got, before)
-				}
-				before = got
+			if want[len(ids)] == nil {
+				want[len(ids)] = got
+			} else if !slices.Equal(got, want[len(ids)]) {
+				t.Errorf("%v, pass %d: %v, want %v", on, i, got, want[len(ids)])
 			}
+			if slices.Contains(l.b.device.busy, true) {
+				t.Errorf("%v: %v still to be waited for", on, l.b.device.busy)
+			}
+		}
+	}
+}
+
+// TestCopiesAreReadWhereTheyAre has one device write a tensor in three parts, which others read: what is new on a
+// device is not copied there again, and comes from a device that has it.
+func TestCopiesAreReadWhereTheyAre(t *testing.T) {
+	b := open(t, 4)
+	d := b.device
+	x, err := d.Alloc(dtype.F32, 3, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s := range 3 { // row s is new on device s
+		d.last = s
+		if err := d.memory(x).reserve(s); err != nil {
+			t.Fatal(err)
+		}
+		d.queue(s).Fill(d.on(s, x.RowRange(s, s+1)), float32(s+1))
+		d.wrote(s, x.RowRange(s, s+1))
+	}
+	moved := d.moved
+	if err := d.bring(3, x); err != nil || d.moved != moved+3 {
+		t.Fatalf("%d copies, want 3: %v", d.moved-moved, err)
+	}
+	if err := d.bring(0, x); err != nil || d.moved != moved+5 {
+		t.Fatalf("%d copies, want 2 more: %v", d.moved-moved, err)
+	}
+	d.queue(3).Fill(d.on(3, x.ColRange(1, 2)), 9)
+	d.wrote(3, x.ColRange(1, 2))
+	for s := range 4 {
+		if err := d.bring(s, x); err != nil {
+			t.Fatal(err)
+		}
+		got, err := d.dev[s].Host(d.on(s, x))
+		if want := []float32{1, 9, 1, 1, 2, 9, 2, 2, 3, 9, 3, 3}; err != nil || !slices.Equal(got, want) {
+			t.Errorf("device %d has %v, want %v, %v", s, got, want, err)
 		}
 	}
 }
 
 var errBroken = errors.New("broken")
 
-// TestErrorsOfEitherDeviceComeOut breaks one, then the other: the error comes out once, and the next
+// TestErrorsOfAnyDeviceComeOut breaks one after the other: the error comes out once, and the next
 // pass is sound.
-func TestErrorsOfEitherDeviceComeOut(t *testing.T) {
-	for _, first := range []side{device, host} {
-		l := newLadder(t, open(t), first)
+func TestErrorsOfAnyDeviceComeOut(t *testing.T) {
+	for _, on := range [][]int{{0, 0, 1, 1}, {1, 1, 0, 0}, {0, 1, 2, 0}, {2, 1, 0, 1}} {
+		l := newLadder(t, open(t, slices.Max(on)+1), on...)
 		want, err := l.climb(1, 2)
 		if err != nil {
 			t.Fatal(err)
@@ -179,10 +246,10 @@ func TestErrorsOfEitherDeviceComeOut(t *testing.T) {
 		for s := range l.b.opaque {
 			l.b.opaque[s].Break(errBroken)
 			if _, err := l.climb(1, 2); !errors.Is(err, errBroken) {
-				t.Errorf("side %d is broken: %v", s, err)
+				t.Errorf("device %d is broken: %v", s, err)
 			}
 			if got, err := l.climb(1, 2); err != nil || !slices.Equal(got, want) {
-				t.Errorf("after an error of side %d: %v, %v, want %v", s, got, err, want)
+				t.Errorf("after an error of device %d: %v, %v, want %v", s, got, err, want)
 			}
 		}
 	}
@@ -207,10 +274,10 @@ func (f *full) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 // TestAFullDeviceIsAnError has no memory where activations are first needed: the pass fails, and the
 // next one that finds some does not.
 func TestAFullDeviceIsAnError(t *testing.T) {
-	b := open(t)
-	f := &full{Backend: b.device.dev[device]}
-	b.device.dev[device] = f
-	l := newLadder(t, b, host)
+	b := open(t, 2)
+	f := &full{Backend: b.device.dev[0]}
+	b.device.dev[0] = f
+	l := newLadder(t, b, 1, 1, 0, 0)
 	f.is = true
 	if _, err := l.climb(1, 2); !errors.Is(err, errBroken) {
 		t.Errorf("without memory: %v", err)
@@ -224,7 +291,7 @@ func TestAFullDeviceIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := newLadder(t, open(t), host).climb(1, 2)
+	want, err := newLadder(t, open(t, 2), 1, 1, 0, 0).climb(1, 2)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, want %v, %v", got, want, err)
 	}
@@ -232,8 +299,8 @@ func TestAFullDeviceIsAnError(t *testing.T) {
 
 // TestStateLiesWhereItsLayerIs looks at what memory is taken of each device.
 func TestStateLiesWhereItsLayerIs(t *testing.T) {
-	b := open(t)
-	b.device.onHost = func(p backend.Part) bool { return p.Layer == 1 || p.Layer == 3 }
+	b := open(t, 3)
+	b.device.place = func(p backend.Part) int { return []int{0, 2, 1, 2, 1}[p.Layer] }
 	var parts []backend.Part
 	cols := []int{100, 200, 0, 50, 7}
 	for i := range cols {
@@ -244,8 +311,8 @@ func TestStateLiesWhereItsLayerIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := x.Mem.(*memory)
-	if d, h := m.copies[device].Cols, m.copies[host].Cols; d != 107 || h != 250 || x.Cols != 357 {
-		t.Errorf("%d columns on the device and %d on the host of %d", d, h, x.Cols)
+	if a, b, c := m.copies[0].Cols, m.copies[1].Cols, m.copies[2].Cols; a != 100 || b != 7 || c != 250 || x.Cols != 357 {
+		t.Errorf("%d, %d and %d columns on the devices of %d", a, b, c, x.Cols)
 	}
 	want := make([]byte, x.Cols)
 	for i := range want {
@@ -275,8 +342,8 @@ func TestStateLiesWhereItsLayerIs(t *testing.T) {
 
 // TestFreeMemoryIsThatOfTheFullerDevice has one byte of four of a page on the host.
 func TestFreeMemoryIsThatOfTheFullerDevice(t *testing.T) {
-	b := open(t)
-	b.device.onHost = func(p backend.Part) bool { return p.Layer == 1 }
+	b := open(t, 2)
+	b.device.place = func(p backend.Part) int { return p.Layer }
 	parts := []backend.Part{{Layer: 0}, {Layer: 1}}
 	for _, c := range []struct {
 		device, host int64
@@ -289,7 +356,7 @@ func TestFreeMemoryIsThatOfTheFullerDevice(t *testing.T) {
 		{600, 0, []int{1, 0}, 600},
 		{600, 1000, []int{0, 0}, 600},
 	} {
-		b.device.dev = [2]backend.Backend{&full{Backend: b.opaque[0], free: c.device}, &full{Backend: b.opaque[1], free: c.host}}
+		b.device.dev = []backend.Backend{&full{Backend: b.opaque[0], free: c.device}, &full{Backend: b.opaque[1], free: c.host}}
 		if got := b.device.FreeParts(parts, c.cols); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}

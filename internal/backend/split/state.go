@@ -6,12 +6,12 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// The state of sequences is divided between the sides, see AllocParts. Operations get that of
+// The state of sequences is divided between the devices, see AllocParts. Operations get that of
 // all layers and their place; each device gets its own part, without gaps. Memory that
-// is not divided is on the side of the operation.
+// is not divided is on the device of the operation.
 
-// pagesAt is the side of a layer's part of the pages, and its place there.
-func (d *Device) pagesAt(at backend.Place, batch []backend.Seq) (side, backend.Place) {
+// pagesAt is the device of a layer's part of the pages, and its place there.
+func (d *Device) pagesAt(at backend.Place, batch []backend.Seq) (int, backend.Place) {
 	for i := range batch {
 		if len(batch[i].Pages) == 0 {
 			continue
@@ -19,28 +19,31 @@ func (d *Device) pagesAt(at backend.Place, batch []backend.Seq) (side, backend.P
 		page := batch[i].Pages[0]
 		m := d.memory(page)
 		if m.cut == nil {
-			return m.home, at
+			return m.settle(), at
 		}
 		p := m.cut.find(page.Offset + at.Page)
 		at.Page += p.at - p.from
-		return p.side, at
+		return p.on, at
 	}
-	return either, at
+	return anywhere, at
 }
 
-// deltaAt is the side of a layer's recurrent memory, and its place there.
-func (d *Device) deltaAt(at backend.Place, batch []backend.Seq) (side, backend.Place) {
+// settle is the device of memory that is not divided: the first, if none has used it.
+func (m *memory) settle() int { return max(m.home, 0) }
+
+// deltaAt is the device of a layer's recurrent memory, and its place there.
+func (d *Device) deltaAt(at backend.Place, batch []backend.Seq) (int, backend.Place) {
 	if len(batch) == 0 {
-		return either, at
+		return anywhere, at
 	}
 	list := batch[0].Delta
-	s, divided := d.recurrentSide(&list[at.Delta])
+	s, divided := d.recurrentAt(&list[at.Delta])
 	if !divided {
 		return s, at
 	}
 	n := 0
 	for i := range at.Delta {
-		if other, _ := d.recurrentSide(&list[i]); other == s {
+		if other, _ := d.recurrentAt(&list[i]); other == s {
 			n++
 		}
 	}
@@ -48,13 +51,13 @@ func (d *Device) deltaAt(at backend.Place, batch []backend.Seq) (side, backend.P
 	return s, at
 }
 
-// recurrentSide is where a layer's recurrent memory is.
-func (d *Device) recurrentSide(x *backend.Recurrent) (s side, divided bool) {
+// recurrentAt is the device of a layer's recurrent memory.
+func (d *Device) recurrentAt(x *backend.Recurrent) (s int, divided bool) {
 	m := d.memory(x.State)
 	if m.cut == nil {
-		return m.home, false
+		return m.settle(), false
 	}
-	return m.cut.find(x.State.Offset).side, true
+	return m.cut.find(x.State.Offset).on, true
 }
 
 // fields are the tensors of a layer's recurrent memory.
@@ -79,8 +82,8 @@ func (d *Device) undivided(batch []backend.Seq) bool {
 	return false
 }
 
-// claim brings memory of sequences that is not divided to a side, where it is about to be written.
-func (d *Device) claim(s side, batch []backend.Seq) error {
+// claim brings memory of sequences that is not divided to a device, where it is about to be written.
+func (d *Device) claim(s int, batch []backend.Seq) error {
 	take := func(t backend.Tensor) error {
 		if t.Mem == nil || d.memory(t).cut != nil {
 			return nil
@@ -115,15 +118,15 @@ type sequences struct {
 	delta []backend.Recurrent
 }
 
-// on is the batch with the state that is on a side, valid until the next call.
-func (x *sequences) on(d *Device, s side, batch []backend.Seq) []backend.Seq {
+// on is the batch with the state that is on a device, valid until the next call.
+func (x *sequences) on(d *Device, s int, batch []backend.Seq) []backend.Seq {
 	x.seqs, x.pages, x.delta = x.seqs[:0], x.pages[:0], x.delta[:0]
 	for _, q := range batch {
 		pages, delta := len(x.pages), len(x.delta)
 		for _, t := range q.Pages {
 			m := d.memory(t)
 			switch {
-			case m.copies[s].Mem == nil: // it is all on the other side
+			case m.copies[s].Mem == nil: // it is all on other devices
 			case m.cut == nil:
 				x.pages = append(x.pages, d.on(s, t))
 			default:
@@ -141,8 +144,8 @@ func (x *sequences) on(d *Device, s side, batch []backend.Seq) []backend.Seq {
 	return x.seqs
 }
 
-// recurrentOn is a layer's recurrent memory on a side; ok is false if it is on the other.
-func (d *Device) recurrentOn(s side, r *backend.Recurrent) (own backend.Recurrent, ok bool) {
+// recurrentOn is a layer's recurrent memory on a device; ok is false if it is on another.
+func (d *Device) recurrentOn(s int, r *backend.Recurrent) (own backend.Recurrent, ok bool) {
 	own = *r
 	m := d.memory(r.State)
 	if m.cut == nil {
@@ -152,7 +155,7 @@ func (d *Device) recurrentOn(s side, r *backend.Recurrent) (own backend.Recurren
 		return own, true
 	}
 	p := m.cut.find(r.State.Offset)
-	if p.side != s {
+	if p.on != s {
 		return own, false
 	}
 	for _, t := range fields(&own) {
@@ -163,7 +166,7 @@ func (d *Device) recurrentOn(s side, r *backend.Recurrent) (own backend.Recurren
 
 // shift is the tensor of its device for t, which is in a piece of m.
 func (m *memory) shift(p piece, t backend.Tensor) backend.Tensor {
-	c := m.copies[p.side]
+	c := m.copies[p.on]
 	t.Offset += c.Offset + p.at - p.from
 	t.Mem = c.Mem
 	return t
@@ -181,10 +184,10 @@ func (d *Device) copyState(dst, src backend.Tensor) {
 	}
 	p, q := to.cut.find(dst.Offset), from.cut.find(src.Offset)
 	if dst.Offset+(dst.Rows-1)*dst.Stride+dst.Cols <= p.to {
-		if p.side != q.side {
+		if p.on != q.on {
 			panic("split: copy between the states of different layers")
 		}
-		d.dev[p.side].Copy(to.shift(p, dst), from.shift(q, src))
+		d.queue(p.on).Copy(to.shift(p, dst), from.shift(q, src))
 		return
 	}
 	if to.cols != from.cols || dst.Rows != 1 || src.Rows != 1 || dst.Offset != src.Offset {
@@ -194,7 +197,7 @@ func (d *Device) copyState(dst, src backend.Tensor) {
 		a, b := max(p.from, dst.Offset), min(p.to, dst.Offset+dst.Cols)
 		if a < b {
 			x, y := dst.ColRange(a-dst.Offset, b-dst.Offset), src.ColRange(a-dst.Offset, b-dst.Offset)
-			d.dev[p.side].Copy(to.shift(p, x), from.shift(p, y))
+			d.queue(p.on).Copy(to.shift(p, x), from.shift(p, y))
 		}
 	}
 }

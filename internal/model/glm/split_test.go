@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
-// TestBordersChangeNothing puts models on two devices, with a border before each layer, and with
+// TestBordersChangeNothing puts models on two and three devices, with a border before each layer, and with
 // their experts apart: logits, drafts and saved states have the bits of one device.
 func TestBordersChangeNothing(t *testing.T) {
 	for _, name := range golden.GLM {
@@ -21,18 +21,22 @@ func TestBordersChangeNothing(t *testing.T) {
 		o := model.Options{Quantize: 8, MaxDrafts: 4}
 		cpu := backendtest.Open(t, backend.Options{Threads: 1})
 		want, drafts, saved := told(t, openOn(t, cpu, golden.Dir(t, name), o), tokens)
-		places := map[string]func(p backend.Part) bool{
-			"experts apart": func(p backend.Part) bool { return p.Kind == backend.ExpertsPart },
-			"head apart":    func(p backend.Part) bool { return p.Kind == backend.HeadPart },
+		places := map[string]func(p backend.Part) int{
+			"in turns": func(p backend.Part) int { return (p.Layer + int(p.Kind)) % 3 },
+			"by kind":  func(p backend.Part) int { return int(p.Kind) % 3 },
 		}
 		for border := range 4 {
-			places[fmt.Sprintf("border at %d", border)] = func(p backend.Part) bool {
-				return (p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart) && p.Layer < border
+			places[fmt.Sprintf("border at %d", border)] = func(p backend.Part) int {
+				if (p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart) && p.Layer < border {
+					return 1 + p.Layer%2
+				}
+				return 0
 			}
 		}
-		for where, onHost := range places {
+		for where, place := range places {
 			t.Run(name+"/"+where, func(t *testing.T) {
-				d, err := split.New(backendtest.NewOpaque(cpu), backendtest.NewOpaque(cpu), onHost)
+				o1 := backendtest.NewOpaque
+				d, err := split.New(place, o1(cpu), o1(cpu), o1(cpu))
 				if err != nil {
 					t.Fatal(err)
 				}

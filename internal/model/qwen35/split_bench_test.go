@@ -45,7 +45,7 @@ func BenchmarkBorder(b *testing.B) {
 				x.sides[i] = &counting{Backend: dev}
 			}
 			var err error
-			if dev, err = split.New(x.sides[0], x.sides[1], onHost); err != nil {
+			if dev, err = split.New(second(onHost), x.sides[0], x.sides[1]); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -22,15 +22,26 @@ func openSplit(t *testing.T, dir string, b backend.Backend, o model.Options) *ri
 	return r
 }
 
-// divided is a device of two opaque devices.
-func divided(t *testing.T, onHost func(backend.Part) bool) backend.Backend {
+// divided is a device of four opaque devices.
+func divided(t *testing.T, place func(backend.Part) int) backend.Backend {
 	t.Helper()
 	b := backendtest.Open(t, backend.Options{Threads: 1})
-	d, err := split.New(backendtest.NewOpaque(b), backendtest.NewOpaque(b), onHost)
+	o := backendtest.NewOpaque
+	d, err := split.New(place, o(b), o(b), o(b), o(b))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// second places on the second device what f reports, and all else on the first.
+func second(f func(backend.Part) bool) func(backend.Part) int {
+	return func(p backend.Part) int {
+		if f(p) {
+			return 1
+		}
+		return 0
+	}
 }
 
 // life is a sequence in a model and its head: a prompt in pieces, drafts of which some are
@@ -116,7 +127,7 @@ func resume(t *testing.T, r *rig, saved []byte, tokens []int32) [][]float32 {
 	return decode(t, r, s, tokens[s.Len():], 2, 1)
 }
 
-// TestBordersChangeNothing puts a model on two devices, with a border before each of its layers, and
+// TestBordersChangeNothing puts a model on two to four devices, with a border before each of its layers, and
 // with its experts apart: logits, drafts and saved states have the bits of one device, and each
 // goes on with what the other has saved.
 func TestBordersChangeNothing(t *testing.T) {
@@ -132,27 +143,31 @@ func TestBordersChangeNothing(t *testing.T) {
 		one := openSplit(t, golden.Dir(t, c.name), backendtest.Open(t, backend.Options{Threads: 1}), c.o)
 		want := live(t, one, tokens)
 		layers := one.Info().Layers
-		places := map[string]func(p backend.Part) bool{
-			"experts apart":   func(p backend.Part) bool { return p.Kind == backend.ExpertsPart },
-			"head apart":      func(p backend.Part) bool { return p.Kind == backend.HeadPart },
-			"embedding apart": func(p backend.Part) bool { return p.Kind == backend.EmbeddingPart },
-			"output apart":    func(p backend.Part) bool { return p.Kind == backend.OutputPart },
-			"every second": func(p backend.Part) bool {
-				return p.Kind == backend.LayerPart && p.Layer%2 == 0 || p.Kind == backend.ExpertsPart && p.Layer%2 == 1
-			},
+		places := map[string]func(p backend.Part) int{
+			"experts apart":          second(func(p backend.Part) bool { return p.Kind == backend.ExpertsPart }),
+			"head apart":             second(func(p backend.Part) bool { return p.Kind == backend.HeadPart }),
+			"embedding apart":        second(func(p backend.Part) bool { return p.Kind == backend.EmbeddingPart }),
+			"output apart":           second(func(p backend.Part) bool { return p.Kind == backend.OutputPart }),
+			"three in turns":         func(p backend.Part) int { return (p.Layer + int(p.Kind)) % 3 },
+			"four in turns":          func(p backend.Part) int { return (p.Layer + int(p.Kind)) % 4 },
+			"every part, four":       func(p backend.Part) int { return (7*p.Layer + 3*int(p.Kind)) % 4 },
+			"layers on the last two": func(p backend.Part) int { return min(int(p.Kind), 1) + (p.Layer%2+2)*(1-min(int(p.Kind), 1)) },
 		}
 		for border := range layers + 1 {
-			places[fmt.Sprintf("border at %d", border)] = func(p backend.Part) bool {
+			places[fmt.Sprintf("border at %d", border)] = func(p backend.Part) int {
 				layer := p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart
-				if border == layers/2 { // the first on the device, and everything else with the last
-					return !layer || p.Layer >= border
+				switch {
+				case border == layers/2 && (!layer || p.Layer >= border): // the first on a device, and everything else with the last
+					return 1
+				case border == layers/2 || !layer || p.Layer >= border:
+					return 0
 				}
-				return layer && p.Layer < border
+				return max(1, 3-p.Layer) // the first layers on several, the last of which has the first
 			}
 		}
-		for name, onHost := range places {
+		for name, place := range places {
 			t.Run(c.name+"/"+name, func(t *testing.T) {
-				r := openSplit(t, golden.Dir(t, c.name), divided(t, onHost), c.o)
+				r := openSplit(t, golden.Dir(t, c.name), divided(t, place), c.o)
 				got := live(t, r, tokens)
 				same(t, "logits", got.rows, want.rows)
 				if !bytes.Equal(got.saved, want.saved) {
