@@ -4,8 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"math"
 	"os"
 	"strings"
@@ -17,7 +15,6 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/batches"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
-	"github.com/foretoken/foretoken/internal/rescue"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -65,7 +62,7 @@ type serveFlags struct {
 	headers, bodies, idle time.Duration
 	connections, perKey   flags.Setting[int]
 	drainTimeout          time.Duration
-	logFormat, logLevel   flags.Setting[string]
+	log                   load.LogFlags
 }
 
 func newServeFlags() *serveFlags {
@@ -74,7 +71,7 @@ func newServeFlags() *serveFlags {
 		lines: flags.Whole(1, 1024),
 		batch: flags.Whole(1, 1024), queue: flags.Whole(0, math.MaxInt32), round: flags.Whole(1, 60_000),
 		cacheUses: flags.Whole(1, math.MaxInt32), port: flags.Whole(0, 65535), connections: flags.Whole(1, math.MaxInt32), perKey: flags.Whole(1, math.MaxInt32),
-		logFormat: flags.Choice("text", "json"), logLevel: flags.Choice("debug", "info", "warn", "error"),
+		log: load.NewLogFlags(),
 	}
 }
 
@@ -134,38 +131,19 @@ func (f *serveFlags) networkGroup() flags.Group {
 	fs.Var(&f.connections, "max-connections", "maximum number of open connections; further connections wait (default: unlimited)")
 	fs.Var(&f.perKey, "per-key-concurrency", "maximum concurrent requests of one key, or without keys of one address (default: unlimited)")
 	fs.DurationVar(&f.drainTimeout, "drain-timeout", defaultDrain, "maximum time to finish running requests at shutdown")
-	fs.Var(&f.logFormat, "log-format", "format of the log on standard error (default text)")
-	fs.Var(&f.logLevel, "log-level", "minimum level of the log (default info)")
+	f.log.Add(g)
 	return g
 }
 
 // complete adds shell completion.
 func (f *serveFlags) complete(cmd *cobra.Command) {
-	for name, words := range map[string][]cobra.Completion{
-		"log-format": {"text", "json"}, "log-level": {"debug", "info", "warn", "error"},
-		"host": {defaultHost, "0.0.0.0", "::"},
-	} {
-		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
-	}
+	f.log.Complete(cmd)
+	flags.Must(cmd.RegisterFlagCompletionFunc("host", cobra.FixedCompletions([]cobra.Completion{defaultHost, "0.0.0.0", "::"}, cobra.ShellCompDirectiveNoFileComp)))
 	flags.Must(cmd.MarkFlagFilename("tls-cert", "pem", "crt"))
 	flags.Must(cmd.MarkFlagFilename("tls-key", "pem", "key"))
 	flags.Must(cmd.MarkFlagDirname("prefix-cache-dir"))
 	flags.Must(cmd.MarkFlagDirname("state-dir"))
 	f.queueing.Complete(cmd)
-}
-
-// logger is the server's log.
-func (f *serveFlags) logger(w io.Writer) (*slog.Logger, error) {
-	o := slog.HandlerOptions{ReplaceAttr: rescue.Attr}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.logLevel.Or("info"))); err != nil {
-		return nil, err
-	}
-	o.Level = level
-	if f.logFormat.Value == "json" {
-		return slog.New(slog.NewJSONHandler(w, &o)), nil
-	}
-	return slog.New(slog.NewTextHandler(w, &o)), nil
 }
 
 // modelOptions are the options of all models.

@@ -56,7 +56,7 @@ several servers use --metrics-addr and --kv-events: see docs/scale.md.`,
 
 // prepare returns the options of a server or worker, and its log.
 func (f *serveFlags) prepare(cmd *cobra.Command) (o server.Options, log *slog.Logger, err error) {
-	if log, err = f.logger(cmd.ErrOrStderr()); err != nil {
+	if log, err = f.log.Logger(cmd.ErrOrStderr()); err != nil {
 		return o, nil, err
 	}
 	if o, err = f.options(); err != nil {

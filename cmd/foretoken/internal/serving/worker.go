@@ -42,12 +42,12 @@ it returns them immediately. It opens no port unless --metrics-addr is set.`,
 	fs.Var(&f.lines, "batch-lines", "maximum number of concurrent lines per model (default: --max-batch)")
 	f.addMetrics(own)
 	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` for a cache of files and weight digests (default: a temporary folder)")
-	fs.Var(&f.logFormat, "log-format", "format of the log on standard error (default text)")
-	fs.Var(&f.logLevel, "log-level", "minimum level of the log (default info)")
+	f.log.Add(own)
 	flags.AddGroups(cmd, f.modelGroup(), f.memoryGroup(), own, f.model.Draft.Group(drafterOfSeveral))
 	load.Complete(cmd)
 	load.CompleteVision(cmd)
 	f.queueing.Complete(cmd)
+	f.log.Complete(cmd)
 	return cmd
 }
 
