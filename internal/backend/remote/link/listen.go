@@ -74,7 +74,7 @@ func (l *Listener) Close() error {
 	l.stop(net.ErrClosed)
 	l.mu.Lock()
 	for _, c := range l.pending {
-		_ = c.Close() // nobody reads from it anymore
+		_ = c.Close() // its handshake ends with an error
 	}
 	l.mu.Unlock()
 	l.all.Wait()
@@ -146,7 +146,7 @@ func (l *Listener) welcome(raw net.Conn) {
 	select {
 	case l.ready <- c:
 	case <-l.ended:
-		_ = c.Close() // nobody takes it
+		_ = c.Close() // it is not accepted anymore
 	}
 }
 
