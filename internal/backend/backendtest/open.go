@@ -9,17 +9,22 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	_ "github.com/foretoken/foretoken/internal/backend/cpu" // what tests compute on
+	"github.com/foretoken/foretoken/internal/backend/remote"
 )
 
 // Open opens the device that tests compute on, which the test closes at its end: the processor, or
-// what the environment names in FORETOKEN_TEST_DEVICE, as make test-cuda does. Options with an
-// instruction set are for the processor.
+// what the environment names in FORETOKEN_TEST_DEVICE, as make test-cuda does; "remote" is a processor behind a connection
+// of this machine, which delays what is sent by FORETOKEN_TEST_DELAY. Options with an instruction set are for the processor.
 func Open(tb testing.TB, o backend.Options) backend.Backend {
 	tb.Helper()
 	if o.ISA != "" {
 		return CPU(tb, o)
 	}
-	return open(tb, cmp.Or(os.Getenv("FORETOKEN_TEST_DEVICE"), "cpu"), o)
+	device := cmp.Or(os.Getenv("FORETOKEN_TEST_DEVICE"), "cpu")
+	if device == "remote" {
+		return Remote(tb, o, remote.Options{})
+	}
+	return open(tb, device, o)
 }
 
 // CPU opens the processor for a test, which closes it at its end.

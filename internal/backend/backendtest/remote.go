@@ -1,0 +1,149 @@
+package backendtest
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/remote"
+)
+
+// Node is a node in this process, with the processor as its device.
+type Node struct {
+	remote.Server
+	Addr   string
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// StartNode starts a node, which the test ends.
+func StartNode(tb testing.TB, o backend.Options) *Node {
+	tb.Helper()
+	n := &Node{done: make(chan error, 1)}
+	n.Open = func() (backend.Backend, error) { return backend.Open("cpu", o) }
+	n.Log = slog.New(slog.DiscardHandler)
+	n.Start(tb, "127.0.0.1:0")
+	tb.Cleanup(n.Stop)
+	return n
+}
+
+// Start has a node listen.
+func (n *Node) Start(tb testing.TB, addr string) {
+	tb.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	n.Addr = l.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	go func() { n.done <- n.Serve(ctx, l) }()
+}
+
+// Stop ends a node, and its leader's session with it.
+func (n *Node) Stop() {
+	if n.cancel != nil {
+		n.cancel()
+		<-n.done
+		n.cancel = nil
+	}
+}
+
+// Dial connects to the node, by connections that delay what they receive.
+func (n *Node) Dial(delay time.Duration) func(ctx context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, "tcp", n.Addr)
+		if err != nil || delay == 0 {
+			return c, err
+		}
+		return late(c, delay), nil
+	}
+}
+
+// Remote is the device of a node of its own. The test closes both.
+func Remote(tb testing.TB, o backend.Options, how remote.Options) backend.Backend {
+	tb.Helper()
+	delay, _ := time.ParseDuration(os.Getenv("FORETOKEN_TEST_DELAY")) // none without it
+	n := StartNode(tb, o)
+	if how.Dial == nil {
+		how.Dial = n.Dial(delay)
+	}
+	how.Name = n.Addr
+	b, err := remote.Open(context.Background(), how)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return b
+}
+
+// lateConn delays what is sent and received, each by the same time.
+type lateConn struct {
+	net.Conn
+	delay time.Duration
+	in    *io.PipeReader
+	out   chan piece
+}
+
+type piece struct {
+	b  []byte
+	at time.Time
+}
+
+// late delays what passes a connection. What is on its way does not wait for what went before.
+func late(c net.Conn, delay time.Duration) net.Conn {
+	r, w := io.Pipe()
+	l := &lateConn{Conn: c, delay: delay, in: r, out: make(chan piece, 1<<16)}
+	arriving := make(chan piece, 1<<16)
+	go func() {
+		defer close(arriving)
+		for {
+			b := make([]byte, 1<<16)
+			n, err := c.Read(b)
+			if n > 0 {
+				arriving <- piece{b[:n], time.Now().Add(delay)}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	deliver := func(from chan piece, to io.Writer) {
+		for p := range from {
+			for wait := time.Until(p.at); wait > 0; wait = time.Until(p.at) {
+				if wait > 200*time.Microsecond { // a sleep lasts longer than it is asked to
+					time.Sleep(wait - 150*time.Microsecond)
+				}
+			}
+			if _, err := to.Write(p.b); err != nil {
+				break
+			}
+		}
+	}
+	go func() {
+		deliver(arriving, w)
+		_ = w.CloseWithError(io.EOF)
+		_ = c.Close()
+		for range arriving { //nolint:revive // the reader must not wait
+		}
+	}()
+	go deliver(l.out, c)
+	return l
+}
+
+func (l *lateConn) Read(p []byte) (int, error) { return l.in.Read(p) }
+
+func (l *lateConn) Write(p []byte) (n int, err error) {
+	l.out <- piece{append([]byte(nil), p...), time.Now().Add(l.delay)}
+	return len(p), nil
+}
