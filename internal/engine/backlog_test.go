@@ -104,19 +104,22 @@ func TestHeadBeginsAgain(t *testing.T) {
 type costly struct {
 	pausing
 	c     *spec.Controller
-	cheap int // length
-	early int // rows that it was fed before
+	pass  time.Duration // of each pass, as the controller is told
+	cheap int           // length
+	early int           // rows that it was fed before
+	plans int
 }
 
 func (d *costly) Plan(batch []spec.Run) {
-	price := time.Hour
+	d.plans++
+	price := 1e6 * time.Hour
 	if len(batch[0].Text) >= d.cheap {
 		price = 1
 	} else {
 		d.early = d.rows
 	}
 	for rows := range 200 {
-		d.c.ObservePass(1+rows%10, time.Second)
+		d.c.ObservePass(1+rows%10, d.pass)
 		d.c.ObserveDraft(spec.Computed, []int{1}, price)
 	}
 	for i := range batch {
@@ -129,7 +132,7 @@ func (d *costly) Plan(batch []spec.Run) {
 func TestIdleHeadIsNotFedPrompts(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
 	for _, more := range []int{10, 30} { // tokens of the text until drafts pay
-		d := &costly{pausing: pausing{Drafter: m.Drafter()}, cheap: math.MaxInt}
+		d := &costly{pausing: pausing{Drafter: m.Drafter()}, pass: time.Hour, cheap: math.MaxInt}
 		e, err := New(m, pool, Options{Drafter: d, RoundTokens: 48})
 		if err != nil {
 			t.Fatal(err)
@@ -153,6 +156,54 @@ func TestIdleHeadIsNotFedPrompts(t *testing.T) {
 		r.Depth = spec.DepthOff
 		want, plain, err := collect(e, r)
 		if err != nil || !slices.Equal(ids, want) || res.LogitsHash != plain.LogitsHash {
+			t.Errorf("the text is not that of plain decoding, %v", err)
+		}
+	}
+}
+
+// TestChoicesRest has drafts that do not pay on a machine on which a choice takes long: there is none in most rounds, and no rows are
+// kept, until drafts pay again. They begin at most 16 rounds later. A fixed depth beside the text has a choice in every round. Texts
+// are those of plain decoding.
+func TestChoicesRest(t *testing.T) {
+	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
+	r := Request{Prompt: golden.Load(t, "tiny").Cases[0].Prompt, MaxTokens: 84, IgnoreEnd: true, Hash: true, Sampling: sample.Options{Temperature: 0.7, Seed: 3}}
+	for _, x := range []struct {
+		cheap, beside int // tokens until drafts pay, and of a second text
+		least, most   int // choices
+	}{{1000, 0, 16, 24}, {60, 0, 16, 44}, {1000, 160, 80, 170}} {
+		d := &costly{pausing: pausing{Drafter: m.Drafter()}, pass: 1, cheap: len(r.Prompt) + x.cheap}
+		e, err := New(m, pool, Options{Drafter: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		d.c = &e.drafting.controller
+		var other *Stream
+		if x.beside > 0 {
+			second := r
+			second.MaxTokens, second.Depth = x.beside, spec.FixedDepth(1)
+			if other, err = e.Generate(t.Context(), second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ids, res, err := collect(e, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other != nil {
+			for _, err := range other.Tokens() {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		t.Logf("%d choices, %d drafts, %d rows fed, %d gaps", d.plans, res.Speculation.Drafted, d.rows, d.gaps)
+		if d.plans < x.least || d.plans > x.most || d.misplaced > 0 || x.beside == 0 && (res.Speculation.Drafted > 0) != (x.cheap < 84) {
+			t.Errorf("%+v: %d choices, %d rows misplaced, %d drafts", x, d.plans, d.misplaced, res.Speculation.Drafted)
+		}
+		r.Depth = spec.DepthOff
+		want, plain, err := collect(e, r)
+		if r.Depth = spec.DepthAuto; err != nil || !slices.Equal(ids, want) || res.LogitsHash != plain.LogitsHash {
 			t.Errorf("the text is not that of plain decoding, %v", err)
 		}
 	}

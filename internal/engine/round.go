@@ -175,8 +175,11 @@ func (e *Engine) retire() {
 // draft lets the drafter catch up with the batch, given the rows of the pass,
 // and makes the drafts of the next round.
 func (e *Engine) draft(out model.Output) error {
-	d := &e.drafting
+	d, start := &e.drafting, time.Now()
 	d.begin()
+	if e.rests() {
+		return nil
+	}
 	e.addRuns(out, false)
 	d.eager = len(d.runs)
 	e.addRuns(out, true)
@@ -190,7 +193,44 @@ func (e *Engine) draft(out model.Output) error {
 	for _, s := range d.seqs {
 		e.blame(s.fault)
 	}
+	d.controller.Chosen(time.Since(start))
 	return err
+}
+
+// rests reports whether the drafter has nothing to do in this round, since drafts have not paid for long. All sequences then
+// decode, and the depth of each is the controller's choice. The drafter will lack the rows of this round.
+func (e *Engine) rests() bool {
+	runs := 0
+	for _, s := range e.batch {
+		if s.drafts == nil {
+			continue
+		}
+		if s.outcome.Prefill || s.fault != nil || !s.current() || s.record.Fixed != spec.DepthAuto {
+			return false
+		}
+		if !e.limited(s) {
+			runs++
+		}
+	}
+	if !e.drafting.controller.Rests(runs) {
+		return false
+	}
+	for _, s := range e.batch {
+		e.startDraft(s)
+		for k := range s.drafts {
+			s.drafts[k].skip()
+		}
+	}
+	return true
+}
+
+// startDraft makes the tokens that a constraint forces the draft of a sequence's next round.
+func (e *Engine) startDraft(s *sequence) {
+	if s.fault == nil && s.current() {
+		s.draft.Cut(0)
+		s.force(0)
+		e.blame(s.fault)
+	}
 }
 
 // limited reports whether a sequence gets only a share of the round: then another sequence's row is
@@ -206,11 +246,7 @@ func (e *Engine) addRuns(out model.Output, limited bool) {
 		if e.limited(s) != limited {
 			continue
 		}
-		if s.fault == nil && s.current() {
-			s.draft.Cut(0)
-			s.force(0)
-			e.blame(s.fault)
-		}
+		e.startDraft(s)
 		if s.drafts != nil && s.fault == nil && (s.finish == "" || e.cache != nil) {
 			e.drafting.add(s, out, first-s.outcome.Rows, s.outcome.Kept(), limited && s.req.Rule == spec.Exact)
 		}

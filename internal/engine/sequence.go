@@ -107,6 +107,15 @@ type draftMemory struct {
 	host    any
 }
 
+// skip is called for a part that is not fed the rows of a round.
+func (m *draftMemory) skip() {
+	m.idle++
+	m.hidden = backend.Tensor{}
+	if m.backlog != nil {
+		m.backlog.Keep(0)
+	}
+}
+
 // account is the statistics of a sequence's rounds and time.
 type account struct {
 	record         spec.Record

@@ -194,3 +194,63 @@ func TestBatchesFindTheirDepthSoon(t *testing.T) {
 		}
 	}
 }
+
+// TestChoicesRest has drafts that cannot pay: once plain decoding was the choice for long, the next rounds have none, in proportion to
+// the time of a choice. Another number of runs, drafts that are the choice and a running trial end that. A trial after it waits
+// until rows for the drafter are kept.
+func TestChoicesRest(t *testing.T) {
+	row := 1.0
+	pass := func(rows int) float64 { return 1 + row*float64(rows-1) }
+	step := func(depth, _ int) float64 { return 0.1 * float64(depth) }
+	choose := func(c *Controller, n, rounds int) (drafted int) {
+		batch, records := make([]Run, n), make([]*Record, n)
+		for range rounds {
+			for i := range batch {
+				batch[i], records[i] = Run{Depth: 2, Sources: Computed.only()}, &Record{}
+			}
+			c.Choose(batch, records)
+		}
+		return batch[0].Depth
+	}
+	rests := func(c *Controller, n int, took time.Duration) (rounds int) {
+		for c.Chosen(took); c.Rests(n); rounds++ {
+		}
+		return rounds
+	}
+	c := informed(pass, step)
+	c.spent = 1e9 // no trials
+	choose(c, 2, quietRounds-1)
+	if n := rests(c, 2, time.Hour); n != 0 {
+		t.Errorf("%d rounds without a choice after %d plain ones", n, quietRounds-1)
+	}
+	choose(c, 2, 1)
+	for ms, want := range map[float64]int{0: 0, 0.03: 0, 0.045: 1, 0.09: 2, 0.41: 10, 100: maxRest} { // a pass takes 20
+		if n := rests(c, 2, time.Duration(ms*1e6)); n != want {
+			t.Errorf("%d rounds without a choice of %v ms, want %d", n, ms, want)
+		}
+	}
+	before := c.spent
+	if rests(c, 2, time.Hour); math.Abs(before-c.spent-maxRest*trialShare) > 1e-6 {
+		t.Errorf("rounds without a choice add %v to the budget of trials, want %v", before-c.spent, maxRest*trialShare)
+	}
+	if c.Chosen(time.Hour); c.Rests(3) || c.Rests(2) {
+		t.Error("another number of runs has no choice")
+	}
+	c.spent, c.left = -trialRounds, -1
+	for range Backlog / 2 {
+		if choose(c, 2, 1) > 0 {
+			t.Error("a trial before rows are kept for it")
+		}
+		if rests(c, 2, time.Hour) > 0 {
+			t.Error("rounds whose rows are not kept before a trial")
+		}
+	}
+	if tried := choose(c, 2, 1); tried == 0 || rests(c, 2, time.Hour) > 0 {
+		t.Errorf("a trial of %d drafts, or none", tried)
+	}
+	row = 0
+	c = informed(pass, step)
+	if choose(c, 2, 2*quietRounds); rests(c, 2, time.Hour) > 0 {
+		t.Error("rounds without a choice while drafts pay")
+	}
+}

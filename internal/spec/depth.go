@@ -25,6 +25,8 @@ import (
 //     has cost as far as is known now, with the time of rows that the drafter had to be fed for it. The budget is 0.2
 //     rounds at once and 0.2 % of all later rounds. A trial that is expected to gain is always allowed, so it alternates
 //     with the choice until the doubt is gone. If no pass of its size was measured, it is enough that it may gain.
+//   - After 16 rounds in which plain decoding was the choice, only some rounds have one: choices then take 0.2 % of the
+//     time. The drafter is not fed in the other rounds, so a trial waits for 16 rounds whose rows are kept.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
@@ -37,8 +39,11 @@ type Controller struct {
 	tried    [numSources]float64  // runs that had a source, decaying
 	begun    [numSources]int      // runs that had a source, up to firstRuns
 	idle     [cost.Drafters]int   // rounds since drafts of a source were chosen, of those that could have had some
+	quiet    int                  // rounds since drafts were the choice, of those that could have had some
+	rest     int                  // rounds until the next choice
+	rested   bool                 // there were such rounds since the last drafts
 	trial    int                  // drafts of the running trial, or of the last
-	left     int                  // rounds until a trial may begin, the running trial included
+	left     int                  // rounds until a trial may begin, the one that runs or is to begin included
 	spent    float64              // rounds that trials have cost and that are not earned yet
 	price    float64              // tokens that the time of one level is worth: those of the choice in that time
 	runs     int                  // of the batch
@@ -83,6 +88,9 @@ const (
 	maxCharge    = 0.5   // rounds that a trial is charged at most: a larger charge would end trials for long
 	firstRuns    = 32    // that a drafter has before it is compared with another
 	trialRounds  = 2     // a plain pass after drafts is not typical; the next one is
+	quietRounds  = 16    // without drafts, after which not every round has a choice
+	choiceShare  = 0.002 // of the time of passes, which choices may take then
+	maxRest      = 16    // rounds without a choice: copies that pay begin later by these
 )
 
 // priors are the chances of a first draft before anything is known: for copies as counted in
@@ -209,7 +217,11 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	if c.Measured(base.rows-known) >= 4 { // the reference of the comparison
 		c.rank(batch, records)
 	}
-	n = c.turn(c.best(batch, base), base.rows)
+	best := c.best(batch, base)
+	if c.quiet += min(len(c.order), 1); best.drafts > 0 {
+		c.quiet, c.rested = 0, false
+	}
+	n = c.turn(best, base.rows)
 	for s := range c.idle {
 		c.idle[s] += min(len(c.order), 1)
 	}
@@ -282,9 +294,11 @@ func (c *Controller) best(batch []Run, p plan) candidate {
 
 // turn is the number of drafts of this round: the best, or those of a trial. Without drafts the pass has plain rows.
 func (c *Controller) turn(best candidate, plain int) int {
-	c.spent = max(c.spent-trialShare, -trialRounds)
-	c.left = max(c.left-1, -1)
-	if c.left >= trialRounds && c.trial <= len(c.order) {
+	c.earn()
+	switch c.left = max(c.left-1, -1); {
+	case c.left >= 2*trialRounds:
+		return best.drafts
+	case c.whole() && c.trial <= len(c.order):
 		return c.trial
 	}
 	hope, high := best, 0.0
@@ -298,10 +312,37 @@ func (c *Controller) turn(best candidate, plain int) int {
 			hope, high = x, r
 		}
 	}
-	if hope.drafts != best.drafts {
-		c.trial, c.left = hope.drafts, 2*trialRounds-1
+	if hope.drafts == best.drafts {
+		return best.drafts
+	}
+	if c.trial, c.left = hope.drafts, 2*trialRounds-1; c.rested {
+		c.rested, c.left = false, c.left+Backlog/2 // rounds whose rows the drafter begins with
+		return best.drafts
 	}
 	return hope.drafts
+}
+
+// earn adds the share of a round to the budget of trials.
+func (c *Controller) earn() { c.spent = max(c.spent-trialShare, -trialRounds) }
+
+// Chosen reports the time of Choose and of all that goes with it, in a round without prompts in which the depths of all runs were
+// to be chosen. If drafts have not been the choice for long, the next rounds are plain without a choice.
+func (c *Controller) Chosen(took time.Duration) {
+	if c.rest = 0; c.quiet >= quietRounds && c.left < 0 {
+		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), maxRest))
+	}
+}
+
+// Rests reports whether there is no choice in this round. The drafter then has nothing to do and need not be fed.
+func (c *Controller) Rests(runs int) bool {
+	if c.rest == 0 || runs != c.runs {
+		c.rest = 0
+		return false
+	}
+	c.rested = true
+	c.rest--
+	c.earn()
+	return true
 }
 
 // Charge reports the time of feeding a drafter rows that had waited: a trial bears it.
