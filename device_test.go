@@ -55,11 +55,16 @@ func tokenIDs(a *Answer) string {
 	return fmt.Sprint(ids)
 }
 
-// on is a device, and how many layers of a model are on it; 0: all.
+// on is a device, and how many layers of a model are on it; 0: all. It may be a list, and more devices are opened by
+// functions.
 type on struct {
 	device string
 	layers int
+	more   int
 }
+
+// places is how many devices have layers.
+func (o on) places() int { return min(o.layers, 1) + 1 + strings.Count(o.device, ",") + o.more }
 
 // session has a model on a device read prompts, draft, verify, roll back, several sequences at a
 // time; then the same prompts with more behind them, of which the prefix cache knows the first
@@ -87,12 +92,15 @@ func session(t *testing.T, devices ...on) [][]heard {
 	var all [][]heard
 	for i, lengths := range [][]int{{100, 130}, {150}} {
 		at := devices[i%len(devices)]
-		o.Device, o.Offload.Layers = at.device, at.layers
+		o.Device, o.Offload.Layers, o.devices = at.device, at.layers, nil
+		for range at.more {
+			o.devices = append(o.devices, func() (backend.Backend, error) { return backend.Open("opaque", backend.Options{Threads: 1}) })
+		}
 		m, err := Open(t.Context(), Tiny, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(m.Device(), at.device+" ") || len(m.Placement()) != min(at.layers, 1)+1 {
+		if first, _, _ := strings.Cut(at.device, ","); !strings.HasPrefix(m.Device(), first+" ") || len(m.Placement()) != at.places() {
 			t.Fatalf("%v computes on %s, %v", at, m.Device(), m.Placement())
 		}
 		for _, n := range lengths {
@@ -174,11 +182,11 @@ func TestOpenNamesTheDevicesThereAre(t *testing.T) {
 	}
 }
 
-// TestModelsOnTwoDevices has some layers of a model on a device and the rest on the CPU. The bits are the
-// same, also if a prefix was computed on one of them, or with another placement.
-func TestModelsOnTwoDevices(t *testing.T) {
+// TestModelsOnSeveralDevices has some layers of a model on a device and the rest on the CPU, or on several. The bits are
+// the same, also if a prefix was computed on one of them, or with another placement.
+func TestModelsOnSeveralDevices(t *testing.T) {
 	want := onCPU(t)
-	for _, devices := range [][]on{{{"opaque", 1}, {"cpu", 0}}, {{"cpu", 0}, {"opaque", 3}}} {
+	for _, devices := range [][]on{{{"opaque", 1, 0}, {"cpu", 0, 0}}, {{"cpu", 0, 0}, {"opaque", 3, 0}}, {{"opaque,opaque,cpu", 0, 1}, {"opaque", 0, 1}}} {
 		for i, got := range session(t, devices...) {
 			if !slices.Equal(got, want[i]) {
 				t.Errorf("%v, part %d: %v, on the CPU %v", devices, i, got, want[i])
@@ -187,11 +195,11 @@ func TestModelsOnTwoDevices(t *testing.T) {
 	}
 }
 
-// TestPreemptionOnTwoDevices has memory for fewer sequences than there are.
-func TestPreemptionOnTwoDevices(t *testing.T) {
+// TestPreemptionOnSeveralDevices has memory for fewer sequences than there are.
+func TestPreemptionOnSeveralDevices(t *testing.T) {
 	var want []heard
 	budget := int64(0)
-	for _, at := range []on{{"cpu", 0}, {"cpu", 0}, {"opaque", 2}} {
+	for _, at := range []on{{"cpu", 0, 0}, {"cpu", 0, 0}, {"opaque", 2, 0}, {"opaque,opaque,cpu", 0, 0}} {
 		m := openTiny(t, Options{
 			Device: at.device, Offload: Offload{Layers: at.layers}, Threads: 1, Context: 256, PrefixCache: PrefixCache{Off: true}, KVMemory: budget,
 			Speculation: Speculation{Depth: 2, NoSelfTest: true},

@@ -103,8 +103,9 @@ type Options struct {
 	Progress func(done, total int64) // called while weights are read, in bytes; nil: not
 	Log      *slog.Logger            // nil: warnings go to the default one
 
-	shared   private.Shared  // of the prefix cache
-	observer prefix.Observer // of the prefix cache; nil: none
+	shared   private.Shared                    // of the prefix cache
+	observer prefix.Observer                   // of the prefix cache; nil: none
+	devices  []func() (backend.Backend, error) // opened beside Device
 }
 
 // PrefixCache configures the cache of prefixes of prompts. The zero value keeps them in memory, as long

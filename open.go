@@ -184,7 +184,8 @@ func (m *Model) memory(want int64, batch int) int64 {
 // openDevice opens a device, and the CPU beside it if the model is
 // too large for one.
 func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options, drafter *checkpoint.Checkpoint) error {
-	b, plan, err := offload.For(c, o.Device, backend.Options{Threads: o.Threads, ISA: o.ISA, Log: m.log},
+	on := offload.Devices{Name: o.Device, How: backend.Options{Threads: o.Threads, ISA: o.ISA, Log: m.log}, More: o.devices}
+	b, plan, err := offload.For(c, on,
 		offload.Want{Layers: o.Offload.Layers, CPUExperts: o.Offload.CPUExperts}, o.loading(drafter))
 	switch {
 	case errors.Is(err, offload.ErrAlone):
@@ -198,7 +199,7 @@ func (m *Model) openDevice(c *checkpoint.Checkpoint, o Options, drafter *checkpo
 	if plan == nil {
 		return nil
 	}
-	if whole, _ := plan.Whole(); whole {
+	if _, whole := plan.Whole(); whole {
 		return nil
 	}
 	for _, u := range plan.Uses() {
@@ -364,7 +365,7 @@ func Size(path string, o Options) int64 {
 	if drafter != nil {
 		defer drafter.Close() //nolint:errcheck // it was only read
 	}
-	return offload.NewNeed(s, o.loading(drafter), nil).Weights()
+	return offload.NewNeed(s, o.loading(drafter)).Weights()
 }
 
 // Close ends all answers and frees everything. An error says that the files of the checkpoint or the device

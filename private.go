@@ -1,6 +1,7 @@
 package foretoken
 
 import (
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/private"
@@ -8,6 +9,7 @@ import (
 
 func init() {
 	private.SetShared = func(options any, s private.Shared) { options.(*Options).shared = s }
+	private.SetDevices = func(options any, more ...func() (backend.Backend, error)) { options.(*Options).devices = more }
 	private.SetObserver = func(options any, o prefix.Observer) { options.(*Options).observer = o }
 	private.SetSent = func(request any, sent <-chan struct{}) { request.(*Request).sent = sent }
 	private.CallSyntax = func(model any) dialogue.CallSyntax { return model.(*Model).text.Syntax() }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -23,6 +24,8 @@ type Options struct {
 	Threads int          // of the host, to compute with or to feed the device; 0: one per processor this process may use
 	ISA     string       // instruction set, one of Device.ISAs; "": the best the device can run
 	Log     *slog.Logger // nil: warnings go to the default one
+	// Number is which of several devices of a kind is opened, plus 1; 0: the first that can be. Open sets it by the name.
+	Number int
 }
 
 // Device is a kind of device that this build has code for. Its package registers it, and
@@ -33,8 +36,11 @@ type Device struct {
 	// ISAs lists the instruction sets with kernels, the best first. It does not examine
 	// the machine.
 	ISAs func() []string
-	// Probe examines the machine. It may take as long as opening a driver does.
-	Probe func() Info
+	// Numbered is set for a kind of which a machine may have several devices: users select one as NAME:0 or NAME:1.
+	Numbered bool
+	// Probe examines the machine. It may take as long as opening a driver does. It returns one Info for each device in the
+	// order of their numbers, and one that says what is missing if there is none.
+	Probe func() []Info
 	// Open opens the device. If there is none, the error wraps ErrUnavailable and says why.
 	Open func(Options) (Backend, error)
 }
@@ -93,8 +99,19 @@ func ISAs() []string { return devices.isas() }
 // List describes the devices of this build, by rank, including those that this machine lacks.
 func List() []Info { return devices.list() }
 
-// Known is nil if Open accepts the name. Otherwise it is the error that Open returns.
-func Known(name string) error { return devices.known(name) }
+// Known is nil if OpenNamed accepts each name of a list with commas. Otherwise it is the error.
+func Known(list string) error { return devices.knownAll(list) }
+
+// Others are the names of the devices of a kind that a machine has besides one, which is one of them.
+func Others(name string) (list []string) {
+	kind, _, _ := strings.Cut(name, ":")
+	for _, i := range List() {
+		if k, _, several := strings.Cut(i.Name, ":"); several && k == kind && i.Name != name && i.Missing == "" {
+			list = append(list, i.Name)
+		}
+	}
+	return list
+}
 
 // Open opens a device by its name. Auto, or no name, is the device of the highest rank that this
 // machine has and that has the instruction set of the options, if they name one.
@@ -103,7 +120,7 @@ func Open(name string, o Options) (Backend, error) {
 	return b, err
 }
 
-// OpenNamed is Open, and returns the name of the opened device.
+// OpenNamed is Open, and returns the name of the opened device, with its number if its kind has some.
 func OpenNamed(name string, o Options) (b Backend, called string, err error) {
 	return devices.open(name, o)
 }
@@ -162,22 +179,65 @@ func (r registry) isas() []string {
 	return all
 }
 
-func (r registry) list() []Info {
-	list := make([]Info, len(r))
+func (r registry) list() (list []Info) {
 	chosen := false
-	for i, d := range r {
-		list[i] = d.Probe()
-		list[i].Name, list[i].Default = d.Name, !chosen && list[i].Missing == ""
-		chosen = chosen || list[i].Default
+	for _, d := range r {
+		some := d.Probe()
+		for i := range some {
+			x := &some[i]
+			if x.Name = d.Name; len(some) > 1 {
+				x.Name += ":" + strconv.Itoa(i)
+			}
+			x.Default = !chosen && x.Missing == ""
+			chosen = chosen || x.Default
+		}
+		list = append(list, some...)
 	}
 	return list
 }
 
+// kind is the kind of the device of a name, and its number for Options; nil: there is none.
+func (r registry) kind(name string) (*Device, int) {
+	if d := r.find(name); d != nil {
+		return d, 0
+	}
+	kind, number, _ := strings.Cut(name, ":")
+	n, err := strconv.Atoi(number)
+	if d := r.find(kind); d != nil && d.Numbered && err == nil && n >= 0 {
+		return d, n + 1
+	}
+	return nil, 0
+}
+
 func (r registry) known(name string) error {
-	if name == "" || name == Auto || r.find(name) != nil {
+	if d, _ := r.kind(name); d != nil || name == "" || name == Auto {
 		return nil
 	}
+	if strings.Contains(name, ",") {
+		return fmt.Errorf("device %s: one device is needed here, not several", name)
+	}
 	return fmt.Errorf("device %s: %w in this build; use %s", name, ErrUnavailable, strings.Join(r.names(), " or "))
+}
+
+func (r registry) knownAll(list string) error {
+	names := strings.Split(list, ",")
+	host := 0
+	for _, name := range names {
+		name = strings.TrimSpace(name)
+		if len(names) > 1 && (name == "" || name == Auto) {
+			return fmt.Errorf("device %s: %s selects the devices itself and cannot be in a list", list, Auto)
+		}
+		if err := r.known(name); err != nil {
+			return err
+		}
+		if d := r.find(name); d != nil && d.Rank == 0 {
+			host++
+		}
+	}
+	if host > 1 {
+		return fmt.Errorf("device %s: the processor can be in the list once: its cores and its memory are the same", list)
+	}
+	return nil
 }
 
 func (r registry) open(name string, o Options) (b Backend, called string, err error) {
@@ -185,14 +245,16 @@ func (r registry) open(name string, o Options) (b Backend, called string, err er
 		if err := r.known(name); err != nil {
 			return nil, name, err
 		}
-		b, err := r.find(name).Open(o)
-		return b, name, err
+		d, number := r.kind(name)
+		o.Number = number
+		b, err := d.Open(o)
+		return b, d.called(number), err
 	}
 	var missing []error
 	for _, d := range r.having(o.ISA) {
 		b, err := d.Open(o)
 		if !errors.Is(err, ErrUnavailable) {
-			return b, d.Name, err
+			return b, d.called(0), err
 		}
 		missing = append(missing, err)
 	}
@@ -200,6 +262,17 @@ func (r registry) open(name string, o Options) (b Backend, called string, err er
 		return nil, "", fmt.Errorf("device: %w in this build", ErrUnavailable)
 	}
 	return nil, "", errors.Join(missing...)
+}
+
+// called is the name of the device of a number, as of Options.
+func (d *Device) called(number int) string {
+	if !d.Numbered {
+		return d.Name
+	}
+	if number == 0 {
+		number = 1 + max(0, slices.IndexFunc(d.Probe(), func(i Info) bool { return i.Missing == "" }))
+	}
+	return fmt.Sprintf("%s:%d", d.Name, number-1)
 }
 
 // having are the devices with an instruction set. If none has it all are returned: opening

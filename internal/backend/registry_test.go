@@ -21,8 +21,8 @@ func fakeDevice(name string, rank int, missing string) Device {
 	return Device{
 		Name: name, Rank: rank,
 		ISAs: func() []string { return sets },
-		Probe: func() Info {
-			return Info{Missing: missing, Memory: int64(rank), ISAs: []ISA{{sets[0], "too new"}, {sets[1], ""}}}
+		Probe: func() []Info {
+			return []Info{{Missing: missing, Memory: int64(rank), ISAs: []ISA{{sets[0], "too new"}, {sets[1], ""}}}}
 		},
 		Open: func(o Options) (Backend, error) {
 			switch {
@@ -91,6 +91,47 @@ func TestListDescribesEveryDevice(t *testing.T) {
 		if sets := got.Runnable(); !slices.Equal(sets, []string{want.Name + "1"}) {
 			t.Errorf("%s runs %v", got.Name, sets)
 		}
+	}
+}
+
+// TestSeveralDevicesOfAKind has two devices of a kind, and names of them.
+func TestSeveralDevicesOfAKind(t *testing.T) {
+	var r registry
+	r.register(fakeDevice("host", 0, ""))
+	d := fakeDevice("good", 1, "")
+	d.Numbered = true
+	d.Probe = func() []Info { return []Info{{Missing: "too old"}, {Memory: 1}, {Memory: 2}} }
+	r.register(d)
+	var names []string
+	for _, i := range r.list() {
+		names = append(names, fmt.Sprint(i.Name, i.Default))
+	}
+	if want := []string{"good:0false", "good:1true", "good:2false", "hostfalse"}; !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
+	for name, want := range map[string]string{"good": "good:1 0", "": "good:1 0", "good:0": "good:0 1", "good:2": "good:2 3", "host": "host 0"} {
+		b, called, err := r.open(name, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(called, " ", b.(*fake).o.Number); got != want {
+			t.Errorf("%q is %s, want %s", name, got, want)
+		}
+	}
+	for list, want := range map[string]string{
+		"good:0,good:1,host": "", "good, good:1": "", "good:0,good:0": "", "": "", "auto": "",
+		"good:x":    "device good:x: not available in this build; use auto or good or host",
+		"host:0":    "device host:0: not available in this build; use auto or good or host",
+		"good,":     "device good,: auto selects the devices itself and cannot be in a list",
+		"auto,host": "device auto,host: auto selects the devices itself and cannot be in a list",
+		"host,host": "device host,host: the processor can be in the list once: its cores and its memory are the same",
+	} {
+		if err := r.knownAll(list); err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("%q: %v, want %q", list, err, want)
+		}
+	}
+	if _, _, err := r.open("good:0,host", Options{}); err == nil || err.Error() != "device good:0,host: one device is needed here, not several" {
+		t.Error(err)
 	}
 }
 

@@ -33,17 +33,24 @@ type Need struct {
 
 // Share is the memory of a part.
 type Share struct {
-	Weights int64   // bytes
-	Pass    int64   // bytes of Weights that a token reads
-	State   int64   // bytes of sequences
-	Wide    float64 // size of weights on the device, relative to the host; 0: equal
+	Weights int64 // bytes on the host
+	Pass    int64 // bytes of Weights that a token reads
+	State   int64 // bytes of sequences
+
+	matrices []weights.Matrices // most of Weights, for devices on which they take another size
 }
 
-// on is the share on one side: weights and reads of a token.
-func (s Share) on(host bool) Share {
-	if !host && s.Wide > 0 {
-		s.Weights, s.Pass = int64(s.Wide*float64(s.Weights)), int64(s.Wide*float64(s.Pass))
+// on is the share on one device: weights and reads of a token.
+func (s Share) on(d *Side) Share {
+	if d.Size == nil || s.Weights == 0 {
+		return s
 	}
+	bytes := s.Weights
+	for i := range s.matrices {
+		m := &s.matrices[i]
+		bytes += d.Size(&m.Form) - m.Bytes
+	}
+	s.Weights, s.Pass = bytes, int64(float64(bytes)/float64(s.Weights)*float64(s.Pass))
 	return s
 }
 
@@ -71,8 +78,8 @@ const (
 	logitRows = 64
 )
 
-// NewNeed is the need of a surveyed model. size is the device memory of a matrix; nil: as on the host.
-func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Need {
+// NewNeed is the need of a surveyed model.
+func NewNeed(s *weights.Survey, o Options) *Need {
 	sizes := quantized(s.Sizes, o.Quantize, false)
 	if o.NoHead {
 		delete(sizes, backend.Part{Kind: backend.HeadPart})
@@ -95,8 +102,7 @@ func NewNeed(s *weights.Survey, o Options, size func(m *dtype.Matrix) int64) *Ne
 		if p.Kind == backend.TowerPart && o.NoVision {
 			continue
 		}
-		x := Share{Weights: part.Bytes, Pass: part.Pass}
-		x.Wide = wide(part.Matrices, x.Weights, size)
+		x := Share{Weights: part.Bytes, Pass: part.Pass, matrices: part.Matrices}
 		if p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart {
 			widest = max(widest, part.Outputs)
 		}
@@ -127,19 +133,6 @@ func quantized(sizes map[backend.Part]weights.Size, bits int, drafter bool) map[
 		sizes[p] = part
 	}
 	return sizes
-}
-
-// wide is the size of weights on a device, most of them matrices, relative to bytes.
-func wide(matrices []weights.Matrices, bytes int64, size func(m *dtype.Matrix) int64) float64 {
-	if size == nil || bytes == 0 {
-		return 0
-	}
-	on := bytes
-	for i := range matrices {
-		m := &matrices[i]
-		on += size(&m.Form) - m.Bytes
-	}
-	return float64(on) / float64(bytes)
 }
 
 // state adds the memory of sequences.

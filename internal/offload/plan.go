@@ -1,12 +1,15 @@
 package offload
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // Want is the requested placement. The zero value leaves it to the plan.
@@ -25,14 +28,28 @@ const (
 // Side is a device in a plan.
 type Side struct {
 	Name      string
-	Free      int64   // bytes
-	Bandwidth float64 // bytes read per second; 0: not known
+	Free      int64         // bytes
+	Bandwidth float64       // bytes read per second; 0: not known
+	Trip      time.Duration // of a token's row to the device and back
+	Host      bool          // the processor of this machine, which gets what other devices have no memory for
+	Named     bool          // it computes at least one layer: the user named it beside others
+	// Size is the memory of a matrix on the device; nil: as on the host.
+	Size func(m *dtype.Matrix) int64
 }
 
-// Machine is the two devices for a model.
-type Machine struct {
-	Device, Host Side
-	Border       time.Duration // of a transfer of a token's row between the two
+// Machine is the devices for a model, one of which is the host. The last layers are on the first of those that have any,
+// with output and head, and the first layers on the last.
+type Machine []Side
+
+// host is the index of the host.
+func (m Machine) host() int { return slices.IndexFunc(m, func(s Side) bool { return s.Host }) }
+
+// hop is the time that a token's row takes from one device to another: half of its way to each and back.
+func (m Machine) hop(from, to int) float64 {
+	if from == to {
+		return 0
+	}
+	return (m[from].Trip + m[to].Trip).Seconds() / 2
 }
 
 // Plan is the placement of the parts of a model.
@@ -41,50 +58,42 @@ type Plan struct {
 	Machine Machine
 	Token   time.Duration // predicted time of a token; 0: not known
 
-	first   int  // layers from there on are on the device
-	experts int  // and from there on their experts
-	core    bool // output and head are
-	embed   bool // and the embedding
-	tower   bool
-	need    *Need
+	at   map[backend.Part]int // the device of a part
+	core int                  // the device of output and head, and of what is not in at
+	need *Need
 }
 
-// OnHost reports whether a part is computed by the host.
-func (p *Plan) OnHost(x backend.Part) bool {
-	switch x.Kind {
-	case backend.LayerPart:
-		return x.Layer < p.first
-	case backend.ExpertsPart:
-		return x.Layer < p.experts
-	case backend.EmbeddingPart:
-		return !p.embed
-	case backend.TowerPart:
-		return !p.tower
+// Place is the device that computes a part.
+func (p *Plan) Place(x backend.Part) int {
+	if i, ok := p.at[x]; ok {
+		return i
 	}
-	return !p.core
+	return p.core
 }
 
-// Whole reports whether all parts are on one side, and on which.
-func (p *Plan) Whole() (whole, onHost bool) {
-	some, all := false, true
+// Whole reports whether all parts are on one device, and on which.
+func (p *Plan) Whole() (at int, whole bool) {
 	for x := range p.need.Parts {
-		h := p.OnHost(x)
-		some, all = some || h, all && h
+		if p.Place(x) != p.core {
+			return 0, false
+		}
 	}
-	return some == all, all
+	return p.core, true
 }
 
 // reserve is the part of a device's free memory that stays free, 1/reserve: for its kernels, and for
 // fragmentation.
 const reserve = 20
 
-// takes is the memory of a side, in bytes.
-func (p *Plan) takes(onHost bool) int64 {
+func (s *Side) limit() int64 { return s.Free - s.Free/reserve }
+
+// takes is the memory of a device that is in use, in bytes.
+func (p *Plan) takes(at int) int64 {
 	n := int64(0)
 	computes := false
 	for x, s := range p.need.Parts {
-		if p.OnHost(x) == onHost {
-			s = s.on(onHost)
+		if p.Place(x) == at {
+			s = s.on(&p.Machine[at])
 			n += s.Weights + s.State
 			computes = computes || x.Kind == backend.LayerPart || x.Kind == backend.ExpertsPart || x.Kind == backend.HeadPart
 		}
@@ -92,87 +101,58 @@ func (p *Plan) takes(onHost bool) int64 {
 	if computes {
 		n += p.need.Work
 	}
-	if p.core != onHost {
+	if p.core == at {
 		n += p.need.Logits
 	}
 	return n
 }
 
-// fits reports whether a side has memory for its parts.
-func (p *Plan) fits(onHost bool) bool {
-	free := p.Machine.Device.Free
-	if onHost {
-		free = p.Machine.Host.Free
-	}
-	return p.takes(onHost) <= free-free/reserve
-}
-
-// crossings is how often a token's row changes sides, in the model and, for a draft, in the head.
-func (p *Plan) crossings() int {
-	n := 0
-	embedding := p.OnHost(backend.Part{Kind: backend.EmbeddingPart})
-	at := embedding
-	visit := func(x backend.Part) {
-		if _, ok := p.need.Parts[x]; ok && p.OnHost(x) != at {
-			at = !at
-			n++
-		}
-	}
-	for i := range p.Layers {
-		visit(backend.Part{Kind: backend.LayerPart, Layer: i})
-		visit(backend.Part{Kind: backend.ExpertsPart, Layer: i})
-	}
-	visit(backend.Part{Kind: backend.OutputPart})
-	at = embedding
-	visit(backend.Part{Kind: backend.HeadPart})
-	return n
-}
-
-// time is the predicted time of a token.
-func (p *Plan) time() time.Duration {
-	seconds := float64(p.crossings()) * p.Machine.Border.Seconds()
-	for x, s := range p.need.Parts {
-		side := &p.Machine.Device
-		if p.OnHost(x) {
-			side = &p.Machine.Host
-		}
-		if side.Bandwidth > 0 && x.Kind != backend.TowerPart && x.Kind != backend.HeadPart {
-			seconds += float64(s.on(p.OnHost(x)).Pass) / side.Bandwidth
-		}
-	}
-	return time.Duration(seconds * float64(time.Second))
-}
+// fits reports whether a device has memory for its parts.
+func (p *Plan) fits(at int) bool { return p.takes(at) <= p.Machine[at].limit() }
 
 // New plans the placement of the parts of a model.
 func New(n *Need, want Want, on Machine) (*Plan, error) {
 	if want.CPUExperts && !n.experts() {
-		return nil, fmt.Errorf("offload: the model has no experts to keep on the host")
+		return nil, errors.New("offload: the model has no experts to keep on the host")
 	}
-	fewest, most := 0, n.Layers
-	if want.Layers != Auto {
-		most = min(max(want.Layers, 0), n.Layers) // None: no layers
-		fewest = most
-	}
-	known := on.Device.Bandwidth > 0 && on.Host.Bandwidth > 0
-	if !known {
-		on.Device.Bandwidth, on.Host.Bandwidth = usualDevice, usualHost
-	}
-	var best *Plan
-	for k := most; k >= fewest; k-- {
-		for _, p := range n.candidates(k, want, on) {
-			p.Token = p.time()
-			if p.fits(true) && p.fits(false) && (best == nil || p.Token < best.Token) {
-				best = p
-			}
+	on = slices.Clone(on)
+	known := !slices.ContainsFunc(on, func(s Side) bool { return s.Bandwidth == 0 })
+	for i := range on {
+		if on[i].Host && !known {
+			on[i].Bandwidth = usualHost
+		} else if !known {
+			on[i].Bandwidth = usualDevice
 		}
 	}
+	best := newSearch(n, want, on, 1).best()
 	if best == nil {
 		return nil, n.refuse(want, on)
 	}
+	p := balanced(n, want, on, best).plan(n, on)
 	if !known {
-		best.Token = 0
+		p.Token = 0
 	}
-	return best, nil
+	return p, nil
+}
+
+// balanced is a placement that takes hardly longer than the best, of which the fullest device is emptier: devices that are
+// equally fast get equal shares, so that sequences find memory on all.
+func balanced(n *Need, want Want, on Machine, best *stage) *stage {
+	const worth = 1.02
+	devices := slices.DeleteFunc(best.devices(), func(i int) bool { return on[i].Host && !on[i].Named })
+	if len(devices) < 2 {
+		return best
+	}
+	limit, low, high := worth*best.time, 0.0, 1.0
+	for range 8 {
+		part := (low + high) / 2
+		if x := newSearch(n, want, on, part).best(); x != nil && x.time <= limit {
+			best, high = x, part
+		} else {
+			low = part
+		}
+	}
+	return best
 }
 
 // The bandwidths of a plan where nothing was measured, in bytes per second.
@@ -181,43 +161,24 @@ const (
 	usualHost   = 50e9
 )
 
-// candidates are the placements with k layers on the device: with the experts of all of them, of some,
-// and of none.
-func (n *Need) candidates(k int, want Want, on Machine) []*Plan {
-	first := n.Layers - k
-	starts := []int{first}
-	if n.experts() {
-		starts = nil
-		for i := first; i <= n.Layers; i++ {
-			starts = append(starts, i)
-		}
-	}
-	if want.CPUExperts {
-		starts = []int{n.Layers}
-	}
-	var list []*Plan
-	for _, experts := range starts {
-		p := &Plan{Layers: n.Layers, Machine: on, need: n, first: first, experts: experts, core: k > 0}
-		p.embed = p.core && n.Tied
-		// The following parts gain less than a layer, and get the memory that the layers leave.
-		if p.core && !p.embed {
-			p.embed = true
-			p.embed = p.fits(false)
-		}
-		if p.core {
-			p.tower = true
-			p.tower = p.fits(false)
-		}
-		list = append(list, p)
-	}
-	return list
-}
-
 // refuse is the error for a model that fits nowhere, or not as requested.
 func (n *Need) refuse(want Want, on Machine) error {
+	for i := range on {
+		if least := n.leastLayer(&on[i]); on[i].Named && least > on[i].limit() {
+			return fmt.Errorf("offload: %s has %s free, too little for one layer, which needs %s: leave the device out of the list", on[i].Name, inGB(on[i].Free), inGB(least))
+		}
+	}
 	t := n.total()
-	numbers := fmt.Sprintf("%s of weights, %s for sequences of up to %d tokens and %s of activations; %s has %s free and %s %s",
-		inGB(t.Weights), inGB(t.State), n.Context, inGB(n.Work+n.Logits), on.Device.Name, inGB(on.Device.Free), on.Host.Name, inGB(on.Host.Free))
+	free := fmt.Sprintf("%s has %s free", on[0].Name, inGB(on[0].Free))
+	for i := range on[1:] {
+		with := ", "
+		if i == len(on)-2 {
+			with = " and "
+		}
+		free += with + on[i+1].Name + " " + inGB(on[i+1].Free)
+	}
+	numbers := fmt.Sprintf("%s of weights, %s for sequences of up to %d tokens and %s of activations; %s",
+		inGB(t.Weights), inGB(t.State), n.Context, inGB(n.Work+n.Logits), free)
 	const remedy = "load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"
 	if want.Layers == Auto && !want.CPUExperts {
 		return fmt.Errorf("offload: the model does not fit into memory: it has %s; 5 %% of the memory must stay free: %s", numbers, remedy)
@@ -233,9 +194,22 @@ func (n *Need) refuse(want Want, on Machine) error {
 	}
 	advice := remedy
 	if p, err := New(n, Want{}, on); err == nil {
-		advice = fmt.Sprintf("--gpu-layers auto puts %d layers on the device; or %s", p.Layers-p.first, remedy)
+		_, layers := p.parts(0)
+		advice = fmt.Sprintf("--gpu-layers auto puts %d layers on the device; or %s", layers, remedy)
 	}
 	return fmt.Errorf("offload: the model does not fit with %s: it has %s: %s", asked, numbers, advice)
+}
+
+// leastLayer is the memory of the smallest layer on a device, with its activations.
+func (n *Need) leastLayer(on *Side) int64 {
+	least := int64(math.MaxInt64)
+	for x, s := range n.Parts {
+		if x.Kind == backend.LayerPart {
+			own, experts := s.on(on), n.Parts[backend.Part{Kind: backend.ExpertsPart, Layer: x.Layer}].on(on)
+			least = min(least, own.Weights+own.State+experts.Weights+n.Work)
+		}
+	}
+	return least
 }
 
 // inGB is bytes for people.
@@ -246,7 +220,7 @@ func inGB(bytes int64) string {
 	return fmt.Sprintf("%.1f GB", float64(bytes)/1e9)
 }
 
-// Use is the part of a model on one side.
+// Use is the part of a model on one device.
 type Use struct {
 	Name    string
 	Layers  int      // how many
@@ -255,21 +229,18 @@ type Use struct {
 	State   int64    // bytes, for the planned sequences
 }
 
-// Uses are the parts of both sides, the device first; an empty side is left out.
+// Uses are the parts of all devices in their order; one without parts is left out.
 func (p *Plan) Uses() []Use {
 	var list []Use
-	for _, onHost := range []bool{false, true} {
-		u := Use{Name: p.Machine.Device.Name}
-		if onHost {
-			u.Name = p.Machine.Host.Name
-		}
+	for i := range p.Machine {
+		u := Use{Name: p.Machine[i].Name}
 		for x, s := range p.need.Parts {
-			if p.OnHost(x) == onHost {
-				s = s.on(onHost)
+			if p.Place(x) == i {
+				s = s.on(&p.Machine[i])
 				u.Weights, u.State = u.Weights+s.Weights, u.State+s.State
 			}
 		}
-		u.Parts, u.Layers = p.parts(onHost)
+		u.Parts, u.Layers = p.parts(i)
 		if len(u.Parts) > 0 {
 			list = append(list, u)
 		}
@@ -277,15 +248,15 @@ func (p *Plan) Uses() []Use {
 	return list
 }
 
-// parts names the parts of a side.
-func (p *Plan) parts(onHost bool) (names []string, layers int) {
+// parts names the parts of a device.
+func (p *Plan) parts(at int) (names []string, layers int) {
 	var own, experts []int
 	for x := range p.need.Parts {
 		switch {
-		case p.OnHost(x) != onHost:
+		case p.Place(x) != at:
 		case x.Kind == backend.LayerPart:
 			own = append(own, x.Layer)
-		case x.Kind == backend.ExpertsPart && p.OnHost(backend.Part{Kind: backend.LayerPart, Layer: x.Layer}) != onHost:
+		case x.Kind == backend.ExpertsPart && p.Place(backend.Part{Kind: backend.LayerPart, Layer: x.Layer}) != at:
 			experts = append(experts, x.Layer)
 		}
 	}
@@ -300,20 +271,29 @@ func (p *Plan) parts(onHost bool) (names []string, layers int) {
 		name string
 	}{{backend.EmbeddingPart, "embedding"}, {backend.OutputPart, "output"}, {backend.HeadPart, "head"}, {backend.TowerPart, "vision tower"}} {
 		part := backend.Part{Kind: x.kind}
-		if _, ok := p.need.Parts[part]; ok && p.OnHost(part) == onHost {
+		if _, ok := p.need.Parts[part]; ok && p.Place(part) == at {
 			names = append(names, x.name)
 		}
 	}
 	return names, len(own)
 }
 
-// span is the first and the last of a list of numbers that follow each other.
+// span is a list of numbers as ranges of those that follow each other.
 func span(list []int) string {
-	from, to := slices.Min(list), slices.Max(list)
-	if from == to {
-		return fmt.Sprint(from)
+	slices.Sort(list)
+	var parts []string
+	for from := 0; from < len(list); {
+		to := from
+		for to+1 < len(list) && list[to+1] == list[to]+1 {
+			to++
+		}
+		text := fmt.Sprint(list[from])
+		if to > from {
+			text = fmt.Sprintf("%d-%d", list[from], list[to])
+		}
+		parts, from = append(parts, text), to+1
 	}
-	return fmt.Sprintf("%d-%d", from, to)
+	return strings.Join(parts, ", ")
 }
 
 // String is the plan in one line.

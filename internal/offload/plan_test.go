@@ -50,23 +50,23 @@ func mixture() *Need {
 // machine has device and host gigabytes of free memory.
 func machine(device, host float64) Machine {
 	return Machine{
-		Device: Side{Name: "gpu", Free: int64(device * gb), Bandwidth: 1000e9}, Host: Side{Name: "cpu", Free: int64(host * gb), Bandwidth: 50e9},
-		Border: 20 * time.Microsecond,
+		{Name: "gpu", Free: int64(device * gb), Bandwidth: 1000e9, Trip: 40 * time.Microsecond},
+		{Name: "cpu", Free: int64(host * gb), Bandwidth: 50e9, Host: true},
 	}
 }
 
 // TestPlan has models and machines, and where the models go.
 func TestPlan(t *testing.T) {
 	slow := machine(9, 64)
-	slow.Device.Bandwidth = 20e9
+	slow[0].Bandwidth = 20e9
 	unknown := machine(9, 64)
-	unknown.Device.Bandwidth, unknown.Host.Bandwidth = 0, 0
+	unknown[0].Bandwidth, unknown[1].Bandwidth = 0, 0
 	tied := dense()
 	tied.Tied = true
 	tied.Parts[backend.Part{Kind: backend.EmbeddingPart}] = Share{Weights: gb, Pass: gb}
 	tied.Parts[backend.Part{Kind: backend.OutputPart}] = Share{}
 	far := machine(9, 64)
-	far.Border = time.Second
+	far[0].Trip = 2 * time.Second
 	for _, c := range []struct {
 		name string
 		need *Need
@@ -114,12 +114,12 @@ func TestPlan(t *testing.T) {
 			if weights != c.need.total().Weights || layers != c.need.Layers {
 				t.Errorf("%d bytes and %d layers lie somewhere, want %d and %d", weights, layers, c.need.total().Weights, c.need.Layers)
 			}
-			for _, onHost := range []bool{false, true} {
-				if !p.fits(onHost) {
+			for i := range c.on {
+				if !p.fits(i) {
 					t.Errorf("does not fit: %s", p)
 				}
 			}
-			if (p.Token > 0) != (c.on.Host.Bandwidth > 0) {
+			if (p.Token > 0) != (c.on[1].Bandwidth > 0) {
 				t.Errorf("%v a token", p.Token)
 			}
 		})
@@ -173,16 +173,16 @@ func TestNeedOfDrafters(t *testing.T) {
 	}
 	for _, noHead := range []bool{false, true} {
 		o := Options{Context: 1000, NoHead: noHead}
-		without := NewNeed(s, o, nil).total()
+		without := NewNeed(s, o).total()
 		for _, f := range golden.Drafters(t, "") {
 			o.Drafter = golden.Open(t, f.Dir)
 			d, err := model.Fit(o.Drafter, model.TargetOf(s))
 			if err != nil {
 				t.Fatal(err)
 			}
-			with := NewNeed(s, o, nil)
-			few := NewNeed(s, Options{Context: 1000, NoHead: noHead, Drafter: o.Drafter, Quantize: 4}, nil)
-			own := few.Weights() - NewNeed(s, Options{Context: 1000, NoHead: noHead, Quantize: 4}, nil).Weights()
+			with := NewNeed(s, o)
+			few := NewNeed(s, Options{Context: 1000, NoHead: noHead, Drafter: o.Drafter, Quantize: 4})
+			own := few.Weights() - NewNeed(s, Options{Context: 1000, NoHead: noHead, Quantize: 4}).Weights()
 			if own != d.Sizes[backend.Part{Kind: backend.HeadPart}].Parameters*5/8 {
 				t.Errorf("%s: %d bytes for %d parameters of 4 bits", f.Name, own, d.Parameters)
 			}
@@ -199,7 +199,7 @@ func needAddsUp(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := NewNeed(s, Options{Context: 1000}, nil)
+	n := NewNeed(s, Options{Context: 1000})
 	all := n.total()
 	if all.Weights != s.Loaded || n.Layers != len(s.Layout.Layers) || !n.experts() {
 		t.Errorf("%d bytes in %d layers, want %d in %d", all.Weights, n.Layers, s.Loaded, len(s.Layout.Layers))
@@ -214,26 +214,26 @@ func needAddsUp(t *testing.T, name string) {
 		"4 bits": {Context: 1000, Quantize: 4}, "keys of 8 bits": {Context: 1000, KVBits: 8}, "shorter": {Context: 100}, "no tower": {Context: 1000, NoVision: true},
 		"no head": {Context: 1000, NoHead: true},
 	} {
-		if less := NewNeed(s, o, nil).total(); less.Weights+less.State >= all.Weights+all.State && (what != "no tower" || s.Tower.Loaded > 0) {
+		if less := NewNeed(s, o).total(); less.Weights+less.State >= all.Weights+all.State && (what != "no tower" || s.Tower.Loaded > 0) {
 			t.Errorf("%s: %+v, want less than %+v", what, less, all)
 		}
 	}
-	if less, head := NewNeed(s, Options{Context: 1000, NoHead: true}, nil), n.Parts[backend.Part{Kind: backend.HeadPart}]; head.Weights == 0 ||
+	if less, head := NewNeed(s, Options{Context: 1000, NoHead: true}), n.Parts[backend.Part{Kind: backend.HeadPart}]; head.Weights == 0 ||
 		less.Weights() != all.Weights-head.Weights || less.total().State != s.Layout.Bytes(1000) {
 		t.Errorf("without a head of %+v: %+v, of %+v", head, less.total(), all)
 	}
-	if more := NewNeed(s, Options{Context: 1000, KVMemory: 1 << 30}, nil).total(); more.State < 1<<30-1<<10 || more.State > 1<<30 {
+	if more := NewNeed(s, Options{Context: 1000, KVMemory: 1 << 30}).total(); more.State < 1<<30-1<<10 || more.State > 1<<30 {
 		t.Errorf("%d bytes of state, want a gibibyte", more.State)
 	}
-	twice := NewNeed(s, Options{Context: 1000}, func(m *dtype.Matrix) int64 { return 2 * int64(m.Rows) * int64(m.LoadedRowBytes()) })
+	twice := &Side{Size: func(m *dtype.Matrix) int64 { return 2 * int64(m.Rows) * int64(m.LoadedRowBytes()) }}
 	matrices, weights := int64(0), int64(0)
 	for p, size := range s.Sizes {
 		for _, m := range size.Matrices {
 			matrices += m.Bytes
 		}
-		weights += twice.Parts[p].on(false).Weights
+		weights += n.Parts[p].on(twice).Weights
 	}
-	if more := weights - all.Weights; matrices < all.Weights/2 || more < matrices-int64(len(s.Sizes)) || more > matrices || twice.total() != all {
+	if more := weights - all.Weights; matrices < all.Weights/2 || more != matrices {
 		t.Errorf("a device that doubles %d bytes of matrices has %d of %d more", matrices, more, all.Weights)
 	}
 	devices := []backend.Info{{Name: "gpu", Free: 8 << 30}, {Name: "small", Free: all.Weights / 2}, {Name: "cpu", Free: 1 << 20}, {Name: "absent", Missing: "it is"}}
@@ -281,7 +281,8 @@ func TestOpenChoosesDevices(t *testing.T) {
 		{1e6, Want{}, "cpu"},
 	} {
 		b := &limited{backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1})), c.free}
-		d, p, err := beside(b, n, c.want, backend.Options{Threads: 1})
+		list := &choice{on: Devices{Name: "opaque", How: backend.Options{Threads: 1}}, list: []opened{{b, "opaque", false}}}
+		d, p, err := list.beside(n, c.want)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +313,7 @@ func TestPlansOfShapes(t *testing.T) {
 			}
 		}
 	}
-	b, p, err := ForShape("2b", weights.BitsForm(4), "opaque", backend.Options{Threads: 1}, Want{Layers: 10}, Options{Context: 64})
+	b, p, err := ForShape("2b", weights.BitsForm(4), Devices{Name: "opaque", How: backend.Options{Threads: 1}}, Want{Layers: 10}, Options{Context: 64})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,16 +23,17 @@ func PreviewOn(devices []backend.Info, s *weights.Survey, want Want, o Options) 
 	var host Side
 	for i := range devices {
 		if devices[i].Name == backend.HostName() {
-			host = Side{Name: devices[i].Name, Free: devices[i].Free}
+			host = Side{Name: devices[i].Name, Free: devices[i].Free, Host: true}
 		}
 	}
+	n := NewNeed(s, o)
 	list := []Preview{}
 	for i := range devices {
 		d := &devices[i]
 		if d.Missing != "" || d.Name == host.Name {
 			continue
 		}
-		p, err := New(NewNeed(s, o, d.WeightBytes), want, Machine{Device: Side{Name: d.Name, Free: d.Free}, Host: host})
+		p, err := New(n, want, Machine{{Name: d.Name, Free: d.Free, Size: d.WeightBytes}, host})
 		x := Preview{Device: d.Name, Fits: err == nil}
 		if err != nil {
 			x.Where = strings.TrimPrefix(err.Error(), "offload: ")

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/sha256"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dialogue"
 	"github.com/foretoken/foretoken/internal/prefix"
 	"github.com/foretoken/foretoken/internal/prefix/store"
@@ -30,6 +31,9 @@ type Shared struct {
 var (
 	// SetShared adds a shared store to the prefix cache of a model to be opened.
 	SetShared func(options any, s Shared)
+	// SetDevices adds devices to those of the machine for a model to be opened: each computes some of its layers. The
+	// functions open them whenever the model is loaded, and closing the model closes them.
+	SetDevices func(options any, more ...func() (backend.Backend, error))
 	// SetObserver tells o which prefixes the cache of a model to be opened can resume. It is told
 	// nothing of requests with a salt. The model waits for its methods, which are called one at a time.
 	SetObserver func(options any, o prefix.Observer)

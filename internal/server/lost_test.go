@@ -27,7 +27,7 @@ func init() {
 	backend.Register(backend.Device{
 		Name: "fragile", Rank: math.MinInt,
 		ISAs:  func() []string { return nil },
-		Probe: func() backend.Info { return backend.Info{Missing: "it is for tests"} },
+		Probe: func() []backend.Info { return []backend.Info{{Missing: "it is for tests"}} },
 		Open: func(o backend.Options) (backend.Backend, error) {
 			b, err := backend.Open("cpu", o)
 			if err != nil {

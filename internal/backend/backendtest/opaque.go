@@ -52,7 +52,7 @@ func RegisterOpaque() {
 	backend.Register(backend.Device{
 		Name: "opaque", Rank: math.MinInt,
 		ISAs:  func() []string { return nil },
-		Probe: func() backend.Info { return backend.Info{Missing: "it is for tests"} },
+		Probe: func() []backend.Info { return []backend.Info{{Missing: "it is for tests"}} },
 		Open: func(o backend.Options) (backend.Backend, error) {
 			if !testing.Testing() {
 				return nil, backend.ErrUnavailable

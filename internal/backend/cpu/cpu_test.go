@@ -31,7 +31,7 @@ func openTest(tb testing.TB, o Options) *Backend {
 
 // runnable lists the instruction sets that this machine can run, the best first.
 func runnable() []string {
-	info := probe()
+	info := probe()[0]
 	return info.Runnable()
 }
 

@@ -25,13 +25,13 @@ func isas() []string {
 }
 
 // probe describes the processor.
-func probe() backend.Info {
+func probe() []backend.Info {
 	i := backend.Info{Threads: runtime.GOMAXPROCS(0), Compute: []backend.Compute{backend.Int8, backend.Float32}}
 	i.Memory, i.Free = hostMemory()
 	for _, set := range kernel.Sets() {
 		i.ISAs = append(i.ISAs, backend.ISA{Name: set.Name, Missing: set.Missing})
 	}
-	return i
+	return []backend.Info{i}
 }
 
 // findISA is the kernels of the instruction set of that name, or the best that runs here if

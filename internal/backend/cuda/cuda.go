@@ -18,6 +18,7 @@ type Options struct {
 	Staging int64        // bytes of pinned memory for uploads; 0: 16 MB
 	Plain   bool         // record no passes
 	Log     *slog.Logger // nil: warnings go to the default one
+	Number  int          // see backend.Options
 }
 
 // Backend is a GPU. See backend.Backend for the contract of its methods.
@@ -109,7 +110,11 @@ func tooOld(info driver.Info) string {
 
 // Name is the GPU.
 func (b *Backend) Name() string {
-	return fmt.Sprintf("cuda %s, compute %d.%d", b.info.Name, b.info.Compute[0], b.info.Compute[1])
+	name := "cuda"
+	if n := b.opts.Number; n > 0 {
+		name = fmt.Sprintf("cuda:%d", n-1)
+	}
+	return fmt.Sprintf("%s %s, compute %d.%d", name, b.info.Name, b.info.Compute[0], b.info.Compute[1])
 }
 
 // FreeMemory is the free memory of the driver and of slabs, minus the memory that attention

@@ -6,7 +6,6 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"runtime"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
@@ -17,11 +16,11 @@ var embedded embed.FS
 
 func init() {
 	backend.Register(backend.Device{
-		Name: "cuda", Rank: rank,
+		Name: "cuda", Rank: rank, Numbered: true,
 		ISAs:  func() []string { return nil },
 		Probe: probe,
 		Open: func(o backend.Options) (backend.Backend, error) {
-			b, err := Open(Options{Log: o.Log})
+			b, err := Open(Options{Log: o.Log, Number: o.Number})
 			if err != nil {
 				return nil, err // and no Backend that is a nil pointer
 			}
@@ -30,22 +29,16 @@ func init() {
 	})
 }
 
-// probe looks for a GPU without opening it.
-func probe() backend.Info {
-	i := backend.Info{Threads: runtime.GOMAXPROCS(0), Compute: []backend.Compute{backend.Int8, backend.Float32}, WeightBytes: weightBytes}
+// probe looks for GPUs without opening them.
+func probe() []backend.Info {
 	d, err := driver.Library()
-	if err == nil {
-		var info driver.Info
-		_, info, err = choose(d)
-		i.Memory, i.Free = info.Memory, info.Memory
-	}
 	if err != nil {
-		i.Missing = err.Error()
+		return []backend.Info{{Missing: err.Error()}}
 	}
-	return i
+	return describe(d)
 }
 
-// Open opens the first GPU that the program's kernels support.
+// Open opens the GPU of a number, or the first that the program's kernels support.
 func Open(o Options) (*Backend, error) {
 	d, err := driver.Library()
 	if err != nil {

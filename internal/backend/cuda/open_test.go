@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -51,8 +52,14 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 	// The second GPU is taken where the first is too old.
 	d := drivertest.New(drivertest.Options{Devices: []driver.Info{gpu("A", 7, 12000), gpu("B", 9, 12000)}})
-	if i, info, err := choose(d); i != 1 || info.Name != "B" || err != nil {
-		t.Errorf("device %d, %s: %v", i, info.Name, err)
+	for number, want := range map[int]string{0: "1 B <nil>", 2: "1 B <nil>", 1: "0 A A: compute capability 7.0; the kernels need 8.0, which Ampere and later GPUs have", 3: "0  there is no GPU 2: the last is cuda:1"} {
+		i, info, err := choose(d, number)
+		if got := fmt.Sprintf("%d %s %v", i, info.Name, err); got != want {
+			t.Errorf("GPU %d: %s, want %s", number, got, want)
+		}
+	}
+	if list := describe(d); len(list) != 2 || list[0].Missing == "" || list[1].Missing != "" || list[1].Memory != 1<<20 {
+		t.Errorf("described as %+v", list)
 	}
 }
 

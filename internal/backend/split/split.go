@@ -23,6 +23,7 @@ package split
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -104,10 +105,29 @@ func (d *Device) FreeMemory() int64 {
 	return free
 }
 
-// Usage implements backend.Meter, of each.
+// Usage implements backend.Meter, of each, with different names.
 func (d *Device) Usage() (list []backend.Usage) {
+	var names []string
 	for _, b := range d.dev {
 		list = append(list, backend.UsageOf(b)...)
+	}
+	for i := range list {
+		names = append(names, list[i].Device)
+	}
+	for i, name := range Names(names) {
+		list[i].Device = name
+	}
+	return list
+}
+
+// Names are the names of devices, with a number behind the second and later of equal ones.
+func Names(list []string) []string {
+	list = slices.Clone(list)
+	seen := map[string]int{}
+	for i, name := range list {
+		if seen[name]++; seen[name] > 1 {
+			list[i] = fmt.Sprintf("%s (%d)", name, seen[name])
+		}
 	}
 	return list
 }

@@ -135,13 +135,13 @@ func (f *benchFlags) openFor(o bench.ModelOptions, parts *load.OffloadFlags) (ba
 	n := f.Threads.Or(load.Processors)
 	load.AddSlot(n)
 	longest := o.Context + slices.Max(append(slices.Clone(o.Prompts), slices.Max(o.Rows))) + 64
-	b, plan, err := offload.ForShape(o.Shape, o.Form, f.Device.Value, backend.Options{Threads: n, ISA: f.ISA.Value},
+	b, plan, err := offload.ForShape(o.Shape, o.Form, offload.Devices{Name: f.Device.Value, How: backend.Options{Threads: n, ISA: f.ISA.Value}},
 		offload.Want(parts.Offload()), offload.Options{KVBits: o.KVBits, Context: longest})
 	if err != nil {
 		return nil, load.Explain(err)
 	}
 	if plan != nil {
-		if whole, _ := plan.Whole(); !whole {
+		if _, whole := plan.Whole(); !whole {
 			o.Progress(plan.String())
 		}
 	}

@@ -182,7 +182,7 @@ func openDrafter(files *checkpoint.Checkpoint, m model.Model, b backend.Backend,
 func (f *consultation) openFor(k *checkpoint.Checkpoint, o offload.Options) (b backend.Backend, where string, err error) {
 	n := f.Threads.Or(load.Processors)
 	load.AddSlot(n)
-	b, plan, err := offload.For(k, f.Device.Value, backend.Options{Threads: n, ISA: f.ISA.Value}, offload.Want(f.Offload()), o)
+	b, plan, err := offload.For(k, offload.Devices{Name: f.Device.Value, How: backend.Options{Threads: n, ISA: f.ISA.Value}}, offload.Want(f.Offload()), o)
 	if err != nil {
 		return nil, "", load.Explain(err)
 	}
