@@ -16,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/picture"
 	"github.com/foretoken/foretoken/internal/prefix"
+	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/spec/mtp"
 	"github.com/foretoken/foretoken/internal/spec/ngram"
@@ -261,13 +262,38 @@ func (c *laws) compare(t *testing.T, r *rig, list []engine.Request, want []answe
 	return accepted
 }
 
+// stored starts an engine whose prefix cache has a folder of its own and one that is shared. end closes all of them.
+func (r *rig) stored(t *testing.T, dir, shared string) (e *engine.Engine, end func()) {
+	t.Helper()
+	disk, err := store.OpenDisk(dir, store.DiskOptions{Bytes: 1 << 30, Fingerprint: "drafter"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := store.OpenFolder(shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := store.NewShared(files, store.SharedOptions{Fingerprint: "drafter", Uses: 1})
+	e = r.engine(t, 1<<28, engine.Options{Drafter: r.drafts(-1), Cache: true, Disk: disk, Shared: s})
+	return e, func() {
+		e.Close()
+		disk.Close()
+		s.Close()
+	}
+}
+
 // TestPrefixHitsKeepDrafts asks for the same answers with the trained drafter without a prefix cache, then with prompts that the
-// cache does not know, knows in part, and knows. The drafter's context is a function of the text, so all have the same drafts.
+// cache does not know, knows in part, and knows, and then with a new engine that has the files of another. The drafter's context is
+// a function of the text, so all have the same drafts.
 func TestPrefixHitsKeepDrafts(t *testing.T) {
 	f := golden.TinyDrafter(t)
 	r := open(t, f.Target, f.Dir, backend.Options{})
-	plain, cached := r.engine(t, 1<<28, engine.Options{Drafter: r.drafts(-1)}), r.engine(t, 1<<28, engine.Options{Drafter: r.drafts(-1), Cache: true})
+	dir, files := t.TempDir(), t.TempDir()
+	plain := r.engine(t, 1<<28, engine.Options{Drafter: r.drafts(-1)})
+	cached, end := r.stored(t, dir, files)
 	var prompt []int32
+	var last engine.Request
+	var asked answer
 	drafted, accepted, hits := 0, 0, 0
 	for i, c := range f.Cases[:3] {
 		prompt = append(prompt, c.Tokens...)
@@ -285,6 +311,15 @@ func TestPrefixHitsKeepDrafts(t *testing.T) {
 				hits++
 			}
 		}
+		last, asked = q, want
+	}
+	end()
+	for _, tier := range [][2]string{{dir, t.TempDir()}, {t.TempDir(), files}} {
+		e, end := r.stored(t, tier[0], tier[1])
+		if got := ask(t, e, last); got.Cached != len(prompt)-1 || got.Speculation.AcceptedAt != asked.Speculation.AcceptedAt {
+			t.Errorf("%d of %d tokens from files: %d of %d drafts accepted, want %d", got.Cached, len(prompt), got.Speculation.Accepted, got.Speculation.Drafted, asked.Speculation.Accepted)
+		}
+		end()
 	}
 	if 4*accepted < drafted || hits != 5 {
 		t.Errorf("%d of %d drafts accepted, %d hits, want 5", accepted, drafted, hits)
