@@ -83,17 +83,24 @@ func template(c *checkpoint.Checkpoint) (source, tools string, err error) {
 // load loads a checkpoint on a device whose memory only the device can read.
 func load(t testing.TB, c *checkpoint.Checkpoint) (*Facts, model.Model, backend.Backend) {
 	t.Helper()
+	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
+	facts, m := loadOn(t, c, b)
+	return facts, m, b
+}
+
+// loadOn is load on a device. The processor itself takes a third of the time of the one of load, which draws in portable code.
+func loadOn(t testing.TB, c *checkpoint.Checkpoint, b backend.Backend) (*Facts, model.Model) {
+	t.Helper()
 	facts := Inspect(c, InspectOptions{Template: template})
 	if !facts.Loadable {
 		t.Fatalf("cannot be loaded: %+v", facts.Problems)
 	}
-	b := backendtest.NewOpaque(backendtest.Open(t, backend.Options{Threads: 1}))
 	m, err := model.Open(c, b, model.Options{MaxDrafts: spec.MaxDepth, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	return facts, m, b
+	return facts, m
 }
 
 // addTo adds to every number of a float32 tensor.

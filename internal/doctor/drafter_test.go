@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/measure"
@@ -90,7 +92,8 @@ func foreign(name string, data []byte) bool {
 // damage is found to be sound.
 func TestExamineFindsOutWhatIsWrongWithADrafter(t *testing.T) {
 	const again = "fetch the drafter again"
-	facts, m, b := load(t, openEdited(t, editTiny(t, withoutHead, map[string]string{"config.json": headless(t)})))
+	b := backendtest.Open(t, backend.Options{Threads: 1})
+	facts, m := loadOn(t, openEdited(t, editTiny(t, withoutHead, map[string]string{"config.json": headless(t)})), b)
 	e := &examination{runner: newRunner(t.Context(), m, b, facts.tok.Size()), Report: &Report{Facts: facts}, o: ExamineOptions{Prompts: prompts, Tokens: 64, Progress: func(string) {}}}
 	if err := e.generate(1024); err != nil {
 		t.Fatal(err)

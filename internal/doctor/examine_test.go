@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -239,7 +241,8 @@ func TestExamineFindsOutWhatIsWrong(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			facts, m, b := load(t, openEdited(t, c.files(t)))
+			b := backendtest.Open(t, backend.Options{Threads: 1})
+			facts, m := loadOn(t, openEdited(t, c.files(t)), b)
 			o := ExamineOptions{Prompts: prompts[:3], Tokens: 30, Limit: 1}
 			if c.name == "pre_norm" {
 				o = ExamineOptions{Limit: time.Hour} // the difference is small: many draft tokens are needed to be sure
