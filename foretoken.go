@@ -71,7 +71,7 @@ func (e *ContextError) Error() string {
 // Options say how a model is loaded and run. The zero value is the default.
 type Options struct {
 	// Device is the device: "cpu", or another of this build; "" or "auto": the
-	// best of this machine.
+	// best of this machine. A list with commas, such as "cuda:0,cuda:1", shares the layers.
 	Device string
 	// Threads is how many processors to use; 0: as many as Go used when the program started.
 	// All models of a process share them. They spin while there is work, so each occupies a

@@ -5,7 +5,7 @@ package foretoken
 // it is fastest.
 type Offload struct {
 	// Layers is the number of layers on the device, the last ones, with output and head: a number,
-	// LayersAuto or LayersOff. More than the model has is all.
+	// LayersAuto or LayersOff. More than the model has is all. With several devices it is LayersAuto.
 	Layers int
 	// CPUExperts leaves the experts of all layers to the processor: most of the weights of such a
 	// model, of which a token reads few.

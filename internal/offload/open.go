@@ -63,7 +63,7 @@ func open(look func() *weights.Survey, on Devices, want Want, o Options) (backen
 		return nil, nil, fmt.Errorf("offload: %d layers on the device, want a number of layers, %d for auto or %d for none", want.Layers, Auto, None)
 	}
 	if want.Layers != Auto && (len(on.More) > 0 || strings.Contains(on.Name, ",")) {
-		return nil, nil, errors.New("offload: a number of layers on the device is only possible with one device: of several, the plan chooses the layers of each")
+		return nil, nil, errors.New("offload: --gpu-layers is for one device: of several, the plan chooses the layers of each")
 	}
 	if want.Layers == None {
 		on.Name, want = backend.HostName(), Want{}

@@ -143,7 +143,11 @@ func balanced(n *Need, want Want, on Machine, best *stage) *stage {
 	if len(devices) < 2 {
 		return best
 	}
-	limit, low, high := worth*best.time, 0.0, 1.0
+	limit, low, high := worth*best.time, 0.0, 0.0
+	p := best.plan(n, on)
+	for _, i := range devices {
+		high = max(high, float64(p.takes(i))/float64(on[i].limit()))
+	}
 	for range 8 {
 		part := (low + high) / 2
 		if x := newSearch(n, want, on, part).best(); x != nil && x.time <= limit {

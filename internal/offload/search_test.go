@@ -221,7 +221,7 @@ func TestOpenSeveral(t *testing.T) {
 		{Devices{Name: "opaque, opaque"}, Want{}, "opaque cpu * and opaque cpu *"},
 		{Devices{Name: "cpu", More: []func() (backend.Backend, error){more, more}}, Want{}, "cpu *, opaque cpu * and opaque cpu *"},
 		{Devices{Name: "opaque,cpu"}, Want{}, "opaque cpu * and cpu *"},
-		{Devices{Name: "opaque,opaque"}, Want{Layers: 3}, "!offload: a number of layers on the device is only possible with one device: of several, the plan chooses the layers of each"},
+		{Devices{Name: "opaque,opaque"}, Want{Layers: 3}, "!offload: --gpu-layers is for one device: of several, the plan chooses the layers of each"},
 		{Devices{Name: "cpu,cpu"}, Want{}, "!device cpu,cpu: the processor can be in the list once: its cores and its memory are the same"},
 		{Devices{Name: "opaque,auto"}, Want{}, "!device opaque,auto: auto selects the devices itself and cannot be in a list"},
 		{Devices{Name: "opaque,abacus"}, Want{}, "!device abacus: not available in this build; use auto or cpu or opaque"},

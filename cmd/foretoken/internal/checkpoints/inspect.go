@@ -3,6 +3,7 @@ package checkpoints
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -22,7 +23,7 @@ import (
 type inspection struct {
 	load.OffloadFlags
 	context, batch flags.Setting[int]
-	gpuMemory      flags.Setting[int64]
+	gpuMemory      flags.Setting[[]int64]
 	mtp            flags.Setting[string]
 	drafter        string
 	json           bool
@@ -30,7 +31,7 @@ type inspection struct {
 
 // Inspect is the command that describes a checkpoint.
 func Inspect() *cobra.Command {
-	f := &inspection{OffloadFlags: load.NewOffloadFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.ByteCount(), mtp: flags.Choice("auto", "off")}
+	f := &inspection{OffloadFlags: load.NewOffloadFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.List(flags.ByteCount()), mtp: flags.Choice("auto", "off")}
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL",
 		Short: "Describe a checkpoint from its headers",
@@ -42,8 +43,8 @@ use foretoken doctor.
 Of a drafter it describes the kind, the models it fits, the layers it reads, block size, mask token
 and memory. With its drafter, the model is described with the memory of both.
 
-With a GPU it shows the placement on GPU and CPU, as set by --gpu-layers and --cpu-experts.
---gpu-memory plans for a GPU that this machine does not have.
+With a GPU it shows the placement on GPU and CPU, as set by --gpu-layers and --cpu-experts; with
+several also that on all of them. --gpu-memory plans for GPUs that this machine does not have.
 
 MODEL is a value of --model of other commands. A damaged folder is described as far as possible.
 
@@ -51,6 +52,7 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 		Example: `  foretoken inspect tiny
   foretoken inspect ~/models/Qwen3.5-4B --context 32768 --batch 4
   foretoken inspect ~/models/Qwen3.5-27B --gpu-memory 16GB --gpu-layers 40
+  foretoken inspect ~/models/GLM-4.6 --gpu-memory 140GB,140GB
   foretoken inspect ~/models/GLM-4.7-Flash --context 8192 --mtp off
   foretoken inspect z-lab/Qwen3.5-4B-DFlash
   foretoken inspect Qwen/Qwen3.5-4B --drafter z-lab/Qwen3.5-4B-DFlash
@@ -62,7 +64,7 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 	memory := flags.NewGroup("Memory")
 	memory.Flags().Var(&f.context, "context", "context length of the memory estimate in tokens (default: that of the model, at most 4096)")
 	memory.Flags().Var(&f.batch, "batch", "batch size of the memory estimate in sequences (default 1)")
-	memory.Flags().Var(&f.gpuMemory, "gpu-memory", "free memory of a GPU to plan for (default: the GPUs of this machine)")
+	memory.Flags().Var(&f.gpuMemory, "gpu-memory", "free memory of a GPU to plan for, or of several with commas between (default: the GPUs of this machine)")
 	memory.Flags().Var(&f.mtp, "mtp", "off: the memory estimate is for --mtp=off, which does not load the head (default auto)")
 	memory.Flags().StringVar(&f.drafter, "drafter", "", "drafter of the memory estimate: a `DIR`, a GGUF file or a pulled drafter (ORG/NAME), or off (default: the drafter beside the model)")
 	f.AddOffload(memory)
@@ -112,7 +114,14 @@ func (f *inspection) devices() ([]backend.Info, error) {
 	devices := backend.List()
 	if f.gpuMemory.Given {
 		devices = slices.DeleteFunc(devices, func(d backend.Info) bool { return d.Name != backend.HostName() })
-		return append(devices, backend.Info{Name: "gpu", Memory: f.gpuMemory.Value, Free: f.gpuMemory.Value}), nil
+		for i, free := range f.gpuMemory.Value {
+			name := "gpu"
+			if len(f.gpuMemory.Value) > 1 {
+				name = fmt.Sprintf("gpu:%d", i)
+			}
+			devices = append(devices, backend.Info{Name: name, Memory: free, Free: free})
+		}
+		return devices, nil
 	}
 	other := slices.ContainsFunc(devices, func(d backend.Info) bool { return d.Name != backend.HostName() && d.Missing == "" })
 	if !other && (f.Layers.Given || f.Experts) {

@@ -151,6 +151,27 @@ func Seed() Setting[uint64] {
 	}
 }
 
+// List is a setting for one or more values with commas between.
+func List[T any](one Setting[T]) Setting[[]T] {
+	return Setting[[]T]{
+		Kind: one.Kind + "[," + one.Kind + "...]",
+		Parse: func(text string) (list []T, err error) {
+			for word := range strings.SplitSeq(text, ",") {
+				v, err := one.Parse(strings.TrimSpace(word))
+				if err == nil {
+					err = one.Check(v)
+				}
+				if err != nil {
+					return nil, err
+				}
+				list = append(list, v)
+			}
+			return list, nil
+		},
+		Check: func([]T) error { return nil },
+	}
+}
+
 // Choice is a setting for one of a few words.
 func Choice(words ...string) Setting[string] {
 	return Setting[string]{

@@ -52,7 +52,7 @@ func parseLayers(text string) (int, error) {
 // AddOffload adds the flags to a group.
 func (f *OffloadFlags) AddOffload(g flags.Group) {
 	fs := g.Flags()
-	fs.Var(&f.Layers, "gpu-layers", "number of layers on the GPU, counted from the last, with output and head; the CPU computes the rest with the same bits (default auto: fastest placement that fits)")
+	fs.Var(&f.Layers, "gpu-layers", "number of layers on the GPU, counted from the last, with output and head; the CPU computes the rest with the same bits; for one GPU only (default auto: fastest placement that fits)")
 	fs.BoolVar(&f.Experts, "cpu-experts", false, "keep the experts of all layers on the CPU")
 }
 
@@ -64,7 +64,7 @@ func (f *OffloadFlags) Offload() foretoken.Offload {
 // AddDevice adds the flags to a group.
 func (f *DeviceFlags) AddDevice(g flags.Group) {
 	fs := g.Flags()
-	fs.Var(&f.Device, "device", "compute device; 'foretoken devices' lists them (default auto: the best)")
+	fs.Var(&f.Device, "device", "compute device, or several that share the layers of a model, such as cuda:0,cuda:1; 'foretoken devices' lists them (default auto: the best, and other GPUs if the model is too large for one)")
 	fs.Var(&f.Threads, "threads", "compute threads (default: one per core)")
 	fs.Var(&f.ISA, "isa", "instruction set of the CPU; all give the same bits (default: the fastest available)")
 }

@@ -58,7 +58,7 @@ var symbols = func() map[string]string {
 	}
 	for _, name := range []string{
 		"cuDeviceTotalMem", "cuDevicePrimaryCtxRelease", "cuMemGetInfo", "cuMemAlloc", "cuMemFree", "cuMemAllocHost", "cuStreamDestroy",
-		"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuEventDestroy",
+		"cuCtxCreate", "cuCtxDestroy", "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuEventDestroy",
 	} {
 		m[name] = name + "_v2"
 	}
@@ -144,17 +144,46 @@ func (l *library) Open(i int) (Device, error) {
 	if err := l.do("cuDeviceGet", uintptr(unsafe.Pointer(device)), uintptr(i)); err != nil {
 		return nil, err
 	}
-	if err := l.do("cuDevicePrimaryCtxRetain", uintptr(unsafe.Pointer(context)), uintptr(*device)); err != nil {
-		return nil, err
+	d := &gpu{l: l, pinned: map[*byte]uintptr{}}
+	number := uintptr(*device)
+	primary.Lock()
+	defer primary.Unlock()
+	if primary.used[number] {
+		runtime.LockOSThread() // the new context is current in this thread; every call sets its own
+		err := l.do("cuCtxCreate", uintptr(unsafe.Pointer(context)), 0, number)
+		runtime.UnlockOSThread()
+		if err != nil {
+			return nil, err
+		}
+		d.close = func() error { return l.do("cuCtxDestroy", *context) }
+	} else {
+		if err := l.do("cuDevicePrimaryCtxRetain", uintptr(unsafe.Pointer(context)), number); err != nil {
+			return nil, err
+		}
+		primary.used[number] = true
+		d.close = func() error {
+			primary.Lock()
+			defer primary.Unlock()
+			delete(primary.used, number)
+			return l.do("cuDevicePrimaryCtxRelease", number)
+		}
 	}
-	return &gpu{l: l, number: uintptr(*device), current: [1]uintptr{*context}, pinned: map[*byte]uintptr{}}, nil
+	d.current = [1]uintptr{*context}
+	return d, nil
 }
+
+// primary has the GPUs whose primary context a device of this process uses. Another device on the same GPU has a context
+// of its own: closing a device frees all that is left in its context.
+var primary = struct {
+	sync.Mutex
+	used map[uintptr]bool
+}{used: map[uintptr]bool{}}
 
 // gpu is a device of the library.
 type gpu struct {
 	l       *library
-	number  uintptr
 	current [1]uintptr // the context, as an argument
+	close   func() error
 
 	mu     sync.Mutex
 	lost   error // a device that has failed fails for ever
@@ -237,7 +266,7 @@ func (d *gpu) Unpin(memory []byte) error {
 }
 
 // Close releases the context, with all remaining resources.
-func (d *gpu) Close() error { return d.l.do("cuDevicePrimaryCtxRelease", d.number) }
+func (d *gpu) Close() error { return d.close() }
 
 // Load compiles a text; the compiler's message about a bad one is part of the error.
 func (d *gpu) Load(text string) (Module, error) {
