@@ -135,6 +135,7 @@ func (e *Engine) step() (more bool) {
 			more = true
 		}
 	}()
+	e.renew()
 	if !e.admit() {
 		return false
 	}

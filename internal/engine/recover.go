@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -13,10 +14,14 @@ import (
 // the model or the drafter panicked. An error without a panic is the device's, maybe from work
 // queued earlier: a sequence that was alone ends at the second error, and all others restart too. If
 // no sequence is known to be at fault, each runs alone until it has caught up, so that the sound
-// ones continue and the faulty one is found. On a lost device all end.
+// ones continue and the faulty one is found. On a lost device all end. On one that has lost what its memory had, none is at
+// fault.
 func (e *Engine) isolate(err error) {
 	if backend.Lost(err) {
 		e.lose(err)
+		return
+	}
+	if e.renew() {
 		return
 	}
 	batch, found := slices.Clone(e.batch), false
@@ -62,6 +67,31 @@ func (e *Engine) restartAll(alone bool) {
 	if s := e.background.current; s != nil && !e.background.active {
 		s.release()
 	}
+}
+
+// renew makes a device usable again that has lost the contents of its memory, as one on a machine that has gone, and waits
+// for it. Everything that was computed is dropped: all sequences restart, and the cache and the rows of images are
+// emptied. It reports false if the device has lost nothing.
+func (e *Engine) renew() bool {
+	device := e.pool.Device()
+	lost, err := backend.Restore(device)
+	switch {
+	case err != nil:
+		e.lose(err)
+		return true
+	case !lost:
+		return false
+	}
+	e.o.Log.Warn("the device has lost its memory; all sequences start again", "device", device.Name(), "sequences", len(e.running))
+	e.restartAll(false)
+	if s := e.background.current; s != nil {
+		s.release()
+	}
+	if e.cache != nil {
+		e.cache.Shrink(math.MaxInt64)
+	}
+	e.vision.close()
+	return true
 }
 
 // lose ends everything: the device is lost. Sequences of the round end here, all others before
@@ -121,6 +151,9 @@ func (e *Engine) collapse(f *Fault) {
 // met a device error, which may come from work queued elsewhere. It reports false
 // if the images are at fault: the error is not the device's, or it is a repeated one.
 func (e *Engine) suspectAll(err error) bool {
+	if e.renew() {
+		return true
+	}
 	if !errors.Is(err, state.ErrFailed) || backend.Lost(err) || len(e.running) == 0 || slices.ContainsFunc(e.running, func(s *sequence) bool { return s.isolated }) {
 		return false
 	}

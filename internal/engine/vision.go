@@ -248,7 +248,7 @@ func (q *visionQueue) endPass() (err error) {
 	return err
 }
 
-// close frees everything. The queue is not used afterwards.
+// close frees everything. The queue is empty afterwards.
 func (q *visionQueue) close() {
 	_ = q.endPass()
 	for _, v := range q.jobs {

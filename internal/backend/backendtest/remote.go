@@ -2,10 +2,12 @@ package backendtest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,6 +89,57 @@ func Remote(tb testing.TB, o backend.Options, how remote.Options) backend.Backen
 	return b
 }
 
+// Cut is connections that end after a number of bytes, wherever that is in a frame.
+type Cut struct {
+	Dial func(ctx context.Context) (net.Conn, error)
+	left atomic.Int64
+}
+
+// After has a connection end after it and the others have carried n more bytes, once.
+func (c *Cut) After(n int64) { c.left.Store(n) }
+
+// Happened reports whether the end has come.
+func (c *Cut) Happened() bool { return c.left.Load() <= 0 }
+
+// Connect is Dial with connections that end.
+func (c *Cut) Connect(ctx context.Context) (net.Conn, error) {
+	conn, err := c.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &cutConn{conn, c}, nil
+}
+
+type cutConn struct {
+	net.Conn
+	of *Cut
+}
+
+// pass counts bytes, and reports how many of n may pass and whether the connection ends then.
+func (c *cutConn) pass(n int) (int, bool) {
+	if left := c.of.left.Add(-int64(n)); left <= 0 && left > -int64(n) {
+		return n + int(left), true
+	}
+	return n, false
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	n, ends := c.pass(len(p))
+	if !ends {
+		return c.Conn.Write(p)
+	}
+	n, _ = c.Conn.Write(p[:n])
+	return n, errors.Join(net.ErrClosed, c.Close())
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if passed, ends := c.pass(n); ends {
+		return passed, errors.Join(net.ErrClosed, c.Close())
+	}
+	return n, err
+}
+
 // lateConn delays what is sent and received, each by the same time.
 type lateConn struct {
 	net.Conn
@@ -147,3 +200,6 @@ func (l *lateConn) Write(p []byte) (n int, err error) {
 	l.out <- piece{append([]byte(nil), p...), time.Now().Add(l.delay)}
 	return len(p), nil
 }
+
+// Left is how many bytes may pass until the end.
+func (c *Cut) Left() int64 { return c.left.Load() }

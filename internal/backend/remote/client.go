@@ -348,13 +348,20 @@ func (m *memory) remember(t backend.Tensor, src []float32) {
 	}
 }
 
-// WriteBytes waits for nothing. What it writes is state, which is not kept here.
+// WriteBytes waits for nothing. What it writes is state, which is not kept here, but for rows of numbers that another device
+// had: state is one row.
 func (d *Device) WriteBytes(dst backend.Tensor, src []byte) error {
 	m := d.tensor(dst)
 	if want := dst.Rows * dst.Cols * dst.Type.Size(); len(src) != want {
 		return fmt.Errorf("remote: write of %d bytes into a tensor of %d", len(src), want)
 	}
-	m.change()
+	if dst.Type == dtype.F32 && dst.Rows > 1 {
+		own := make([]float32, dst.Rows*dst.Cols)
+		copy(bytesOf(own), src)
+		m.remember(dst, own)
+	} else {
+		m.change()
+	}
 	return d.write(dst, src)
 }
 

@@ -53,6 +53,7 @@ var (
 	_ backend.Parted   = (*Device)(nil)
 	_ backend.Spreader = (*Device)(nil)
 	_ backend.Meter    = (*Device)(nil)
+	_ backend.Restorer = (*Device)(nil)
 )
 
 // New returns a device that computes each part of a model on one of several, by its index. Weights of no part are
@@ -147,6 +148,18 @@ func (d *Device) NewStream(bytes int) (backend.Stream, error) {
 		return nil, fmt.Errorf("split: the memory of %s cannot be measured", d.dev[0].Name())
 	}
 	return s.NewStream(bytes)
+}
+
+// Restore implements backend.Restorer, of all.
+func (d *Device) Restore() (lost bool, err error) {
+	for _, b := range d.dev {
+		one, e := backend.Restore(b)
+		lost, err = lost || one, errors.Join(err, e)
+	}
+	if lost {
+		d.err = nil // whatever was computed is computed again
+	}
+	return lost, err
 }
 
 // Close closes all devices.

@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/remote"
+	"github.com/foretoken/foretoken/internal/backend/split"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/state"
+)
+
+// kept are the weights of a model, which a node finds after its process has ended.
+type kept map[remote.Digest]dtype.Matrix
+
+func (k kept) Find(d remote.Digest) (dtype.Matrix, bool) { m, ok := k[d]; return m, ok }
+
+func (k kept) Keep(d remote.Digest, m *dtype.Matrix) { k[d] = *m }
+
+// remoted is a model with a layer on a node, or all of it.
+type remoted struct {
+	failing
+	node *backendtest.Node
+	cut  *backendtest.Cut
+}
+
+func newRemoted(t *testing.T, part bool, wait time.Duration) *remoted {
+	t.Helper()
+	n := backendtest.StartNode(t, backend.Options{Threads: 1})
+	n.Weights = kept{}
+	cut := &backendtest.Cut{Dial: n.Dial(0)}
+	cut.After(1 << 60)
+	far, err := remote.Open(t.Context(), remote.Options{Name: "desk", Dial: cut.Connect, Wait: wait, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := far
+	if part {
+		near := backendtest.CPU(t, backend.Options{Threads: 1})
+		b, err = split.New(func(p backend.Part) int {
+			if p.Kind == backend.LayerPart && p.Layer%2 == 1 {
+				return 1
+			}
+			return 0
+		}, near, far)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	f := &remoted{node: n, cut: cut}
+	f.model, f.pool = load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b), state.NewPool(b, 1<<30)
+	f.want = newFailing(t).want
+	return f
+}
+
+// A connection to a node ends after any byte: in a prompt, a round, a copy for the cache, within a frame. The node has
+// forgotten everything then, and all answers are right, also later ones that the cache had.
+func TestNodeThatGoesEndsNoRequest(t *testing.T) {
+	for _, part := range []bool{false, true} {
+		f := newRemoted(t, part, 20*time.Second)
+		f.cut.After(1 << 40)
+		e := f.engine(t, nil)
+		for i, err := range f.all(t, e) {
+			if err != nil {
+				t.Fatalf("request %d: %v", i, err)
+			}
+		}
+		f.close(t, e)
+		used := int64(1<<40) - f.cut.Left()
+		step := used/4 + 1
+		if long {
+			step = used/500 + 1
+		}
+		for at := int64(1); at < 2*used; at += step {
+			e := f.engine(t, func(err error) { t.Errorf("byte %d: broken: %v", at, err) })
+			f.cut.After(at)
+			for range 2 {
+				for i, err := range f.all(t, e) {
+					if err != nil {
+						t.Errorf("byte %d, request %d: %v", at, i, err)
+					}
+				}
+			}
+			if f.close(t, e); at < used && !f.cut.Happened() {
+				t.Errorf("byte %d of %d: the connection did not end", at, used)
+			}
+		}
+	}
+}
+
+// A node that does not come back ends requests with an error that names it, and the engine.
+func TestNodeThatStaysAwayEndsRequests(t *testing.T) {
+	f := newRemoted(t, true, 0)
+	broken := make(chan error, 1)
+	e := f.engine(t, func(err error) { broken <- err })
+	time.AfterFunc(time.Millisecond, f.node.Stop)
+	for {
+		errs := f.all(t, e)
+		if !slices.Contains(errs, nil) || len(broken) > 0 {
+			break
+		}
+	}
+	if err := <-broken; !backend.Lost(err) || !strings.Contains(err.Error(), "node desk: ") {
+		t.Errorf("broken by %v", err)
+	}
+	if _, err := e.Generate(context.Background(), failingRequest(0)); err == nil {
+		t.Error("a request is accepted")
+	}
+	f.close(t, e)
+}
