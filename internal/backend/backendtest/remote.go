@@ -20,13 +20,13 @@ type Node struct {
 	remote.Server
 	Addr   string
 	cancel context.CancelFunc
-	done   chan error
+	done   chan struct{}
 }
 
 // StartNode starts a node, which the test ends.
 func StartNode(tb testing.TB, o backend.Options) *Node {
 	tb.Helper()
-	n := &Node{done: make(chan error, 1)}
+	n := &Node{}
 	n.Open = func() (backend.Backend, error) { return backend.Open("cpu", o) }
 	n.Log = slog.New(slog.DiscardHandler)
 	n.Start(tb, "127.0.0.1:0")
@@ -43,17 +43,19 @@ func (n *Node) Start(tb testing.TB, addr string) {
 	}
 	n.Addr = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
-	n.cancel = cancel
-	go func() { n.done <- n.Serve(ctx, l) }()
+	n.cancel, n.done = cancel, make(chan struct{})
+	go func() {
+		defer close(n.done)
+		if err := n.Serve(ctx, l); err != nil {
+			tb.Error(err)
+		}
+	}()
 }
 
 // Stop ends a node, and its leader's session with it.
 func (n *Node) Stop() {
-	if n.cancel != nil {
-		n.cancel()
-		<-n.done
-		n.cancel = nil
-	}
+	n.cancel()
+	<-n.done
 }
 
 // Dial connects to the node, by connections that delay what they receive.
