@@ -13,7 +13,7 @@ ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda
 
 # What lint checks beside this machine's: every file that this machine does not compile, so each system,
 # each processor and each build tag once. All platforms: make cross.
-VARIANTS := linux/amd64:noasm,noembed linux/arm64:emulated,cuda darwin/arm64:cuda windows/amd64:cuda
+VARIANTS := linux/amd64:noasm,noembed linux/arm64:emulated,cuda darwin/arm64:cuda windows/amd64:cuda,evex
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
 # models in tests spend most of their time waiting for each other. Tests that are about threads
@@ -49,7 +49,7 @@ on = @for platform in $(2); do echo "$$platform: $(1)"; GOOS=$${platform%/*} GOA
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check nightly build generated test test-tools test-noasm test-arm64 test-cuda sanitize-cuda kernels test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
+.PHONY: help check nightly build generated test test-tools test-noasm test-sets test-arm64 test-cuda sanitize-cuda kernels test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
 	lint lint-sdks fmt fmt-check cross dist bench bench-gate bench-pages benchstat fuzz clean \
 	bin/lint bin/gofumpt bin/benchstat bin/dist
 
@@ -61,7 +61,7 @@ help: ## list the targets
 # stage does.
 # build comes early: two stages that find the cache empty at once compile the same twice.
 CHECK := fmt-check:tools build lint:tools test-tools:tools generated test test-deploy
-BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium test-noasm race:cc
+BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium test-noasm test-sets race:cc
 
 check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
 	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK) -- $(BESIDE)
@@ -81,6 +81,12 @@ test: ## run all tests of the library and the program; needs Go alone
 test-noasm: ## run the listed tests of the kernels and the model without assembly
 	$(call stage,test-noasm: portable code only)
 	GOMAXPROCS=1 go test -vet off -p 1 -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu ./internal/model/qwen35 ./internal/model/glm ./internal/model/drafter
+
+# AVX-VNNI is tested by test where the processor has it. Elsewhere the tag gives its kernels the encoding of AVX-512, whose
+# instructions compute the same. The list says which sets no test has run.
+test-sets: ## test the kernels of AVX-VNNI in the encoding of AVX-512, and list the instruction sets that this machine tests
+	$(call stage,test-sets: AVX-VNNI)
+	GOMAXPROCS=1 go test -vet off -short -tags evex -v -run '^(TestSetsThatRun|TestInteger|TestBlocks|TestSeveralTurns|TestCoded|TestDotProducts)' ./internal/backend/cpu/kernel
 
 # What runs programs for arm64 here: nothing on such a machine, an emulator on Linux.
 test-arm64: ## run the listed tests of the kernels for arm64, emulated on other machines; TAGS=long: more cases

@@ -59,8 +59,9 @@ func (r *rounding) tail() int {
 
 // strips is the layout of rows.
 type strips struct {
-	height int // rows of a strip
-	byRow  bool
+	height int  // rows of a strip
+	whole  bool // the last strip is filled with rows of zeros
+	byRow  bool // likewise
 }
 
 const (
@@ -115,7 +116,7 @@ func aligned(b []byte, n int) []byte {
 
 // OutRows is the number of rows that a product computes, padding included.
 func (a *Activations) OutRows() int {
-	if a.byRow {
+	if a.byRow || a.whole {
 		return (a.rows + a.height - 1) / a.height * a.height
 	}
 	return a.rows
@@ -143,7 +144,7 @@ func (a *Activations) Range(from, to int) Activations {
 
 // inStrip is the number of rows in the strip that begins at row first.
 func (a *Activations) inStrip(first int) int {
-	if a.byRow {
+	if a.byRow || a.whole {
 		return a.height
 	}
 	return min(a.height, a.rows-first)

@@ -28,3 +28,14 @@
 
 // TDPBSSD adds to c the products of signed bytes of a and signed bytes of b.
 #define TDPBSSD(c, a, b) BYTE $0xc4; BYTE $0xe2; BYTE $(((15^(b))<<3)|3); BYTE $0x5e; BYTE $(0xc0|((c)<<3)|(a))
+
+// DPBUSD adds to c the products of unsigned bytes of a and signed bytes of b, four in each lane of 32 bits; DPWSSD those of
+// words, two in each. They are VPDPBUSD and VPDPWSSD with vectors of 256 bits in the encoding of AVX-VNNI, for which
+// Go's assembler has only that of AVX-512. Tests with the tag evex take that one, in order to run where AVX-VNNI does not exist.
+#ifdef const_evex
+#define DPBUSD(b, a, c) BYTE $0x62; BYTE $(0xf2^(((c)>>3)<<7)^(((b)>>3)<<5)); BYTE $(((15^(a))<<3)|5); BYTE $0x28; BYTE $0x50; BYTE $(0xc0|(((c)&7)<<3)|((b)&7))
+#define DPWSSD(b, a, c) BYTE $0x62; BYTE $(0xf2^(((c)>>3)<<7)^(((b)>>3)<<5)); BYTE $(((15^(a))<<3)|5); BYTE $0x28; BYTE $0x52; BYTE $(0xc0|(((c)&7)<<3)|((b)&7))
+#else
+#define DPBUSD(b, a, c) BYTE $0xc4; BYTE $(0xe2^(((c)>>3)<<7)^(((b)>>3)<<5)); BYTE $(((15^(a))<<3)|5); BYTE $0x50; BYTE $(0xc0|(((c)&7)<<3)|((b)&7))
+#define DPWSSD(b, a, c) BYTE $0xc4; BYTE $(0xe2^(((c)>>3)<<7)^(((b)>>3)<<5)); BYTE $(((15^(a))<<3)|5); BYTE $0x52; BYTE $(0xc0|(((c)&7)<<3)|((b)&7))
+#endif

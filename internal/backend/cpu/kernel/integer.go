@@ -33,6 +33,14 @@ const (
 	scaleFirst   = 32 | scaleZeroF16 // of blocks that are superblocks without factors
 )
 
+// Forms of a panel's scales: what is added to sums of codes, or to products.
+const (
+	panelBiased = iota
+	panelOffset // the offset of the row: codes were raised to be unsigned
+	panelPoints // the offset times the zero points
+	panelFirst  // the offset, and the scale of the weight is multiplied first
+)
+
 // integerArgs are the operands of an integer kernel: some tiles, one strip of rows.
 type integerArgs struct {
 	weights   unsafe.Pointer // first block of the first tile
@@ -52,6 +60,12 @@ type integerArgs struct {
 	per     int            // with scaleFactors: groups of a superblock
 	tail    int            // bytes from its last group to the next one
 	decoded unsafe.Pointer // its scales and biases as kernels decode them, see Scratch
+
+	// For panels: see integerPanels.
+	form     int // of scales
+	planes   int // of the codes
+	actsBack int // bytes from the last strip to the first
+	outBack  int
 
 	// For AMX, which takes strips by row.
 	config   [64]byte       // shapes of the tiles
@@ -97,7 +111,7 @@ type integerArgs struct {
 	addGroups          int // of the run before, which is added
 
 	// For AMX with many strips: pairs of tiles, and what the next turn adds.
-	second, outSecond    int     // bytes from one tile to the other
+	second, outSecond    int     // bytes from one tile to the other; in panels from the factors of a plane
 	pairsNext            int     // to unpack
 	pace                 int     // blocks that a turn unpacks
 	unpackSlot           uintptr // where the next of them goes

@@ -27,16 +27,16 @@ func integerTilesAVX512(out []float32, w *Weight, n, from, to int, a *Activation
 
 // integerTilesAVX2 is integerTiles.
 func integerTilesAVX2(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
-	if w.grid() {
-		gridStrips(gridAVX2[:], expandersAVX2, out, w, n, from, to, a, s)
-		return
-	}
-	integerStrips(integerAVX2[w.integerFormat()][:], out, w, n, from, to, a, s)
+	integerPanels(&panelsAVX2, out, w, n, from, to, a, s)
 }
 
-// stripsAVX512 and stripsAVX2 are Set.strips.
+// integerTilesVNNI is integerTiles.
+func integerTilesVNNI(out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
+	integerPanels(&panelsVNNI, out, w, n, from, to, a, s)
+}
+
+// stripsAVX512 is Set.strips.
 func stripsAVX512(int, rounding) strips { return strips{height: len(integerAVX512[0])} }
-func stripsAVX2(int, rounding) strips   { return strips{height: len(integerAVX2[0])} }
 
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
 // that do not fit tiles, go to AVX-512.

@@ -4,1669 +4,1728 @@
 
 #include "textflag.h"
 #include "go_asm.h"
+#include "encodings_amd64.h"
 
 // Runs of instructions that repeat.
 #define R_0 \
-	VPMADDUBSW Y14, Y12, Y14 \
-	VPMADDUBSW Y15, Y13, Y15
+	VMOVUPS 0(SI), Y14 \
+	VMOVUPS 32(SI), Y15
 #define R_1 \
-	VCVTDQ2PS Y8, Y8 \
-	VBROADCASTSS 0(BX), Y14
+	VBROADCASTSS 0(BX), Y13 \
+	VCVTDQ2PS Y0, Y0
+#define R_2 \
+	VPMADDUBSW Y13, Y14, Y12 \
+	VPMADDUBSW Y13, Y15, Y13
 #define R_3 \
-	VPSIGNB Y12, Y14, Y14 \
-	VPMADDUBSW Y14, Y13, Y14
-#define R_4 \
-	VCVTDQ2PS Y9, Y9 \
-	VBROADCASTSS 4(BX), Y14
-#define R_5 \
 	VPSHUFB integerSpread<>(SB), Y14, Y14 \
 	VPAND integerEach<>(SB), Y14, Y14
+#define R_4 \
+	VPMADDUBSW Y13, Y9, Y12 \
+	VPMADDUBSW Y13, Y11, Y13
+#define R_5 \
+	VPADDW Y12, Y0, Y0 \
+	VPADDW Y13, Y1, Y1
 #define R_6 \
+	VMOVUPS Y1, 32(R9) \
+	VBROADCASTSS 4(BX), Y13
+#define R_7 \
+	ADDQ R11, R8 \
+	ADDQ integerArgs_outSecond(AX), R9
+#define R_10 \
+	VMOVUPS Y12, 96(BX) \
+	JMP scalesOut
+#define R_13 \
+	VPADDW Y12, Y2, Y2 \
+	VPADDW Y13, Y3, Y3
+#define R_15 \
 	VPMOVZXWD 0(R13), Y12 \
 	VPSLLD $16, Y12, Y12
-#define R_8 \
-	VPMADDWD integerOnes<>(SB), Y15, Y15 \
-	VPMADDWD integerTops<>(SB), Y14, Y14
-#define R_9 \
-	VPAND integerLow2<>(SB), Y12, Y12 \
-	VPAND integerLow2<>(SB), Y13, Y13
-#define R_13 \
-	LEAQ 0(R8), R13 \
-	ADDQ integerArgs_codes(AX), R13
-#define R_15 \
-	VPMADDWD Y13, Y14, Y14 \
-	VPADDD Y14, Y8, Y8
 #define R_16 \
-	VPXOR Y8, Y8, Y8 \
-	VPXOR Y9, Y9, Y9
-#define R_20 \
-	ADDQ $16, BX \
-	DECQ CX
+	VPMADDUBSW Y13, Y8, Y12 \
+	VPMADDUBSW Y13, Y10, Y13
+#define R_17 \
+	VMOVUPS Y3, 96(R9) \
+	VBROADCASTSS 8(BX), Y13
 #define R_21 \
-	PREFETCHT0 4608(R13) \
-	CMPQ integerArgs_scale(AX), $const_scaleF16
+	DECQ R12 \
+	JNZ group
 #define R_23 \
-	VPOR Y14, Y13, Y13 \
-	VPBROADCASTD 0(BX), Y14
-#define R_24 \
-	VMOVDQU 0(SI), Y12 \
-	PREFETCHT0 4608(SI)
-#define R_25 \
-	VMOVDQU 64(SI), Y12 \
-	PREFETCHT0 4672(SI)
-#define R_27 \
-	R_0 \
 	VPADDW Y15, Y14, Y14 \
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-#define R_28 \
-	R_1 \
-	VMULPS Y14, Y8, Y8
-#define R_29 \
-	VPMOVZXWD 16(R13), Y12 \
-	VPSLLD $16, Y12, Y12
-#define R_30 \
-	VPSRLW $4, Y12, Y13 \
-	VPAND integerLow4<>(SB), Y12, Y12 \
-	VPAND integerLow4<>(SB), Y13, Y13
-#define R_31 \
-	VPMADDUBSW Y14, Y12, Y15 \
+	VPMADDWD 0(R14), Y14, Y14
+#define R_24 \
+	SUBQ R11, R8 \
+	SUBQ integerArgs_outSecond(AX), R9
+#define R_25 \
+	VPADDW Y12, Y4, Y4 \
+	VPADDW Y13, Y5, Y5
+#define R_26 \
+	VPSIGNB Y12, Y14, Y14 \
 	VPMADDUBSW Y14, Y13, Y14
-#define R_32 \
+#define R_27 \
+	VMOVDQU 64(SI), Y14 \
+	VMOVDQU 96(SI), Y15
+#define R_30 \
+	VPMADDUBSW Y14, Y12, Y14 \
+	VPMADDUBSW Y15, Y13, Y15
+#define R_31 \
+	VMOVDQU Y0, 0(R13) \
+	VMOVDQU Y1, 32(R13)
+#define R_35 \
+	VMOVUPS Y4, 128(R9) \
+	VMOVUPS Y5, 160(R9)
+#define R_36 \
+	MOVQ integerArgs_acts(AX), DX \
+	MOVQ integerArgs_groups(AX), R12
+#define R_37 \
+	CMPQ integerArgs_form(AX), $const_panelOffset \
+	JGE other
+#define R_39 \
+	CMPQ integerArgs_form(AX), $const_panelPoints \
+	JEQ points
+#define R_40 \
+	VPADDD Y13, Y0, Y0 \
+	VPADDD Y13, Y1, Y1
+#define R_41 \
+	TESTQ $const_scalePoints, integerArgs_scale(AX) \
+	JNZ pointsOut \
+	TESTQ $const_scaleZero, integerArgs_scale(AX) \
+	JNZ scalesOut
+#define R_44 \
 	R_3 \
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-#define R_33 \
-	R_4 \
-	VMULPS Y14, Y9, Y9
-#define R_34 \
-	R_5 \
 	VPCMPEQB integerEach<>(SB), Y14, Y14 \
 	VPAND integerBit2<>(SB), Y14, Y14
-#define R_35 \
-	VCVTDQ2PS Y10, Y10 \
-	VBROADCASTSS 8(BX), Y14 \
-	VMULPS Y14, Y10, Y10
-#define R_36 \
-	VPADDD Y14, Y8, Y8 \
-	VPBROADCASTD 4(BX), Y14
-#define R_39 \
-	ADDQ $32, BX \
-	DECQ CX
-#define R_40 \
-	VPMADDWD Y13, Y14, Y14 \
-	VPADDD Y14, Y9, Y9
-#define R_42 \
+#define R_45 \
+	VPMOVZXWD 16(R13), Y12 \
+	VPSLLD $16, Y12, Y12
+#define R_48 \
+	VPADDW Y15, Y14, Y14 \
+	VPMADDWD 32(R14), Y14, Y14
+#define R_49 \
+	VPSRLW $4, Y8, Y9 \
+	VPAND integerLow4<>(SB), Y8, Y8 \
+	VPAND integerLow4<>(SB), Y9, Y9
+#define R_50 \
+	VPSRLW $4, Y10, Y11 \
+	VPAND integerLow4<>(SB), Y10, Y10 \
+	VPAND integerLow4<>(SB), Y11, Y11
+#define R_53 \
+	VFMADD231PS 64(SI), Y13, Y0 \
+	VMOVUPS Y0, 0(R9) \
+	VFMADD231PS 96(SI), Y13, Y1
+#define R_60 \
+	R_4 \
+	R_5
+#define R_62 \
+	ADDQ integerArgs_block(AX), R8 \
+	R_21
+#define R_63 \
+	VBROADCASTSS 12(BX), Y13 \
+	VCVTDQ2PS Y6, Y6
+#define R_64 \
+	VPXOR Y0, Y0, Y0 \
+	VPXOR Y1, Y1, Y1
+#define R_69 \
+	VMOVUPS 32(R13), Y12 \
+	VMOVUPS Y12, 32(BX)
+#define R_70 \
+	DECQ CX \
+	JNZ step
+#define R_71 \
+	VPAND integerLow2<>(SB), Y8, Y8 \
+	VPAND integerLow2<>(SB), Y9, Y9
+#define R_72 \
+	VPAND integerLow2<>(SB), Y10, Y10 \
+	VPAND integerLow2<>(SB), Y11, Y11
+#define R_73 \
+	DPBUSD(13, 8, 0) \
+	DPBUSD(13, 10, 1)
+#define R_75 \
+	VPADDD 0(R13), Y0, Y0 \
+	VPADDD 32(R13), Y1, Y1
+#define R_76 \
+	CMPQ integerArgs_scale(AX), $const_scaleFactors \
+	JEQ factors
+#define R_80 \
+	R_1 \
+	VMULPS Y13, Y0, Y0 \
+	VFMADD213PS 0(R9), Y14, Y0 \
+	VCVTDQ2PS Y1, Y1 \
+	VMULPS Y13, Y1, Y1 \
+	VFMADD213PS 32(R9), Y15, Y1
+#define R_81 \
+	R_6 \
+	VCVTDQ2PS Y2, Y2 \
+	VMULPS Y13, Y2, Y2 \
+	VFMADD213PS 64(R9), Y14, Y2 \
+	VCVTDQ2PS Y3, Y3 \
+	VMULPS Y13, Y3, Y3 \
+	VFMADD213PS 96(R9), Y15, Y3
+#define R_82 \
+	VMOVUPS Y12, 32(BX) \
+	ADDQ $32, R13 \
+	R_41
+#define R_83 \
+	R_17 \
+	VCVTDQ2PS Y4, Y4 \
+	VMULPS Y13, Y4, Y4 \
+	VFMADD213PS 128(R9), Y14, Y4 \
+	VCVTDQ2PS Y5, Y5 \
+	VMULPS Y13, Y5, Y5 \
+	VFMADD213PS 160(R9), Y15, Y5
+#define R_84 \
+	R_0 \
+	CMPQ integerArgs_form(AX), $const_panelFirst \
+	JEQ early
+#define R_85 \
+	VPMADDWD Y14, Y13, Y12 \
+	VPADDD Y12, Y0, Y0 \
+	VPMADDWD Y15, Y13, Y12 \
+	VPADDD Y12, Y1, Y1
+#define R_86 \
+	R_0 \
+	JMP multiply
+#define R_89 \
+	R_3 \
+	VPCMPEQB integerEach<>(SB), Y14, Y14 \
+	VPAND integerBit4<>(SB), Y14, Y14
+#define R_93 \
+	R_64 \
+	VPXOR Y2, Y2, Y2 \
+	VPXOR Y3, Y3, Y3
+#define R_94 \
+	R_31 \
+	VMOVDQU Y2, 64(R13) \
+	VMOVDQU Y3, 96(R13)
+#define R_97 \
+	MOVQ integerArgs_tileBytes(AX), R11 \
+	IMULQ R10, R11
+#define R_99 \
+	VPADDW Y12, Y6, Y6 \
+	VPADDW Y13, Y7, Y7
+#define R_102 \
+	R_2 \
+	R_5
+#define R_104 \
+	VPADDD Y13, Y2, Y2 \
+	VPADDD Y13, Y3, Y3
+#define R_116 \
+	R_0 \
+	R_80
+#define R_117 \
+	R_1 \
+	VMULPS Y14, Y0, Y0 \
+	VFMADD213PS 0(R9), Y13, Y0 \
+	VCVTDQ2PS Y1, Y1 \
+	VMULPS Y15, Y1, Y1 \
+	VFMADD213PS 32(R9), Y13, Y1 \
+	VMOVUPS Y0, 0(R9)
+#define R_118 \
+	MOVQ R8, R13 \
+	ADDQ integerArgs_codes(AX), R13 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JNZ fullOut \
+	TESTQ $const_scaleF16, integerArgs_scale(AX) \
+	JNZ shortOut \
+	R_15 \
+	VMOVUPS Y12, 0(BX)
+#define R_119 \
+	VCVTPH2PS 0(R13), Y12 \
+	VMOVUPS Y12, 0(BX) \
+	VCVTPH2PS 16(R13), Y12
+#define R_120 \
+	VMOVUPS 0(R13), Y12 \
+	VMOVUPS Y12, 0(BX)
+#define R_121 \
+	MOVQ integerArgs_weights(AX), R8 \
+	MOVQ integerArgs_out(AX), R9 \
+	MOVQ integerArgs_tiles(AX), R10 \
+	SHRQ $1, R10 \
+	JZ last
+#define R_122 \
+	VPMADDUBSW Y12, Y8, Y14 \
+	VPMADDUBSW Y13, Y9, Y15 \
+	R_23
+#define R_123 \
+	VPMADDUBSW Y12, Y10, Y14 \
+	VPMADDUBSW Y13, Y11, Y15 \
+	R_48
+#define R_125 \
+	VFMADD231PS 64(SI), Y13, Y2 \
+	VMOVUPS Y2, 64(R9) \
+	VFMADD231PS 96(SI), Y13, Y3
+#define R_126 \
+	VPMADDWD Y14, Y13, Y12 \
+	VPADDD Y12, Y2, Y2 \
+	VPMADDWD Y15, Y13, Y12 \
+	VPADDD Y12, Y3, Y3
+#define R_130 \
+	R_36 \
+	VPXOR Y0, Y0, Y0 \
+	MOVQ R9, SI
+#define R_132 \
+	MOVQ integerArgs_decoded(AX), R13 \
+	ADDQ $2560, R13
+#define R_133 \
+	MOVQ DX, BX \
+	MOVQ R8, SI
+#define R_134 \
+	LEAQ 1024(R13), SI \
+	R_37
+#define R_142 \
+	R_4 \
+	R_13
+#define R_143 \
+	MOVQ integerArgs_steps(AX), CX \
+	R_93
+#define R_153 \
+	MOVQ SI, DI \
+	ADDQ integerArgs_outSecond(AX), DI \
+	VMOVUPS Y0, 0(SI) \
+	VMOVUPS Y0, 0(DI) \
+	VMOVUPS Y0, 32(SI) \
+	VMOVUPS Y0, 32(DI)
+#define R_154 \
+	MOVQ integerArgs_decoded(AX), BX \
+	ADDQ $3584, BX \
+	R_118
+#define R_156 \
+	ADDQ integerArgs_outTile(AX), R9 \
+	DECQ R10 \
+	JNZ tile \
+	R_7
+#define R_166 \
+	R_2 \
+	R_13
+#define R_167 \
+	R_16 \
+	R_5
+#define R_169 \
+	VMOVDQU 0(SI), Y8 \
+	PREFETCHT0 4608(SI)
+#define R_172 \
+	R_26 \
+	VPMADDWD integerOnes<>(SB), Y14, Y14
+#define R_173 \
+	DPBUSD(13, 9, 2) \
+	DPBUSD(13, 11, 3)
+#define R_174 \
+	DPBUSD(13, 8, 2) \
+	DPBUSD(13, 10, 3)
+#define R_175 \
+	DPBUSD(13, 9, 4) \
+	DPBUSD(13, 11, 5)
+#define R_176 \
+	VPXOR Y4, Y4, Y4 \
+	VPXOR Y5, Y5, Y5
+#define R_177 \
+	CMPQ integerArgs_scale(AX), $const_scaleFactors \
+	JEQ super
+#define R_178 \
+	MOVQ BX, DX \
+	ADDQ integerArgs_block(AX), R8
+#define R_182 \
+	VMOVUPS Y6, 192(R9) \
+	VMOVUPS Y7, 224(R9)
+#define R_183 \
+	R_76 \
+	R_134
+#define R_189 \
+	R_80 \
+	VMOVUPS Y0, 0(R9) \
+	R_81 \
+	VMOVUPS Y2, 64(R9)
+#define R_190 \
+	R_117 \
+	R_6 \
+	VCVTDQ2PS Y2, Y2 \
+	VMULPS Y14, Y2, Y2 \
+	VFMADD213PS 64(R9), Y13, Y2 \
+	VCVTDQ2PS Y3, Y3 \
+	VMULPS Y15, Y3, Y3 \
+	VFMADD213PS 96(R9), Y13, Y3
+#define R_191 \
+	R_121 \
+	R_97 \
+	MOVQ integerArgs_outTile(AX), R12 \
+	IMULQ R10, R12 \
+	MOVQ R12, integerArgs_outSecond(AX)
+#define R_192 \
+	TESTQ R11, R11 \
+	JZ passed \
+	XORQ $1, integerArgs_panelHalf(AX) \
+	JZ groupBack \
+	R_7 \
+	JMP group
+#define R_193 \
+	TESTQ $1, integerArgs_tiles(AX) \
+	JZ end \
+	DECQ integerArgs_tiles(AX) \
+	XORL R11, R11 \
+	MOVQ R11, integerArgs_outSecond(AX) \
+	MOVQ $1, R10 \
+	JMP tile
+#define R_194 \
+	R_45 \
+	R_82 \
+	R_15 \
+	VMOVUPS Y12, 64(BX) \
+	R_45 \
+	R_10
+#define R_199 \
+	VPMOVZXBD 0(R13), Y12 \
+	VMOVDQU Y12, 64(BX) \
+	VPMOVZXBD 8(R13), Y12 \
+	VMOVDQU Y12, 96(BX)
+#define R_200 \
+	R_75 \
+	VPADDD 64(R13), Y2, Y2 \
+	VPADDD 96(R13), Y3, Y3
+#define R_201 \
+	VPMADDUBSW Y14, Y12, Y15 \
+	VPMADDUBSW Y14, Y13, Y14 \
+	VPMADDWD integerOnes<>(SB), Y15, Y15 \
+	VPMADDWD integerTops<>(SB), Y14, Y14
+#define R_203 \
+	R_177 \
+	LEAQ integerTimes<>(SB), R14
+#define R_205 \
+	ADDQ $1024, R13 \
+	ADDQ $1024, R14 \
+	JMP codes
+#define R_211 \
+	JNZ super \
+	JMP tileEnd
+#define R_214 \
+	VMOVDQU 32(SI), Y10 \
+	R_50
+#define R_216 \
+	TESTQ R15, R15 \
+	JZ begin
+#define R_219 \
+	R_30 \
+	R_23
+#define R_223 \
+	VPADDD Y13, Y4, Y4 \
+	VPADDD Y13, Y5, Y5
+#define R_230 \
+	R_119 \
+	R_82 \
+	VCVTPH2PS 0(R13), Y12 \
+	VMOVUPS Y12, 64(BX) \
+	VCVTPH2PS 16(R13), Y12 \
+	R_10
+#define R_231 \
+	R_120 \
+	R_69 \
+	ADDQ $64, R13 \
+	R_41 \
+	VMOVUPS 0(R13), Y12 \
+	VMOVUPS Y12, 64(BX) \
+	VMOVUPS 32(R13), Y12 \
+	R_10
+#define R_232 \
+	R_63 \
+	VMULPS Y13, Y6, Y6 \
+	VFMADD213PS 192(R9), Y14, Y6 \
+	VCVTDQ2PS Y7, Y7 \
+	VMULPS Y13, Y7, Y7 \
+	VFMADD213PS 224(R9), Y15, Y7
+#define R_233 \
+	R_154 \
+	R_194
+#define R_234 \
+	MOVQ integerArgs_decoded(AX), R14 \
+	LEAQ 2560(R14), R13 \
+	XORL R15, R15 \
+	MOVQ integerArgs_per(AX), CX \
+	MOVQ CX, integerArgs_nextLeft(AX) \
+	JMP codes
+#define R_236 \
+	R_24 \
+	SUBQ $1024, R13 \
+	SUBQ $1024, R14
+#define R_237 \
+	MOVL $1, R15 \
+	ADDQ $64, R14 \
+	R_178 \
+	DECQ integerArgs_nextLeft(AX) \
+	JNZ codes
+#define R_238 \
+	R_94 \
+	VMOVDQU Y4, 128(R13) \
+	VMOVDQU Y5, 160(R13)
+#define R_239 \
+	VMOVDQU 64(SI), Y8 \
+	PREFETCHT0 4672(SI) \
+	R_49
+#define R_240 \
+	VMOVDQU 96(SI), Y10 \
+	R_50
+#define R_242 \
+	R_30 \
+	R_48
+#define R_243 \
+	VFMADD231PS 64(SI), Y13, Y4 \
+	VMOVUPS Y4, 128(R9) \
+	VFMADD231PS 96(SI), Y13, Y5 \
+	VMOVUPS Y5, 160(R9)
+#define R_245 \
+	VPMADDWD Y14, Y13, Y12 \
+	VPADDD Y12, Y4, Y4 \
+	VPMADDWD Y15, Y13, Y12 \
+	VPADDD Y12, Y5, Y5
+#define R_249 \
+	R_2 \
+	R_25
+#define R_251 \
+	VPXOR Y6, Y6, Y6 \
+	VPXOR Y7, Y7, Y7
+#define R_252 \
+	R_16 \
+	R_13
+#define R_265 \
+	VPXOR integerMiddle8<>(SB), Y12, Y12 \
+	VPABSB Y12, Y13
+#define R_266 \
+	R_172 \
+	VPADDD Y14, Y8, Y8
+#define R_267 \
+	TESTQ R11, R11 \
+	JZ superPassed \
+	XORQ $1, integerArgs_panelHalf(AX) \
+	JZ tilesBack \
+	R_7 \
+	JMP tiles
+#define R_268 \
+	R_153 \
+	VMOVUPS Y0, 64(SI) \
+	VMOVUPS Y0, 64(DI) \
+	VMOVUPS Y0, 96(SI) \
+	VMOVUPS Y0, 96(DI)
+#define R_271 \
+	R_4 \
+	R_25
+#define R_273 \
+	R_200 \
+	VPADDD 128(R13), Y4, Y4 \
+	VPADDD 160(R13), Y5, Y5
+#define R_274 \
+	PREFETCHT0 4608(SI) \
+	VMOVDQU 0(SI), Y14 \
+	VPSRLW $0, Y14, Y8 \
+	VPSRLW $2, Y14, Y9
+#define R_275 \
+	VPSRLW $0, Y14, Y10 \
+	VPSRLW $2, Y14, Y11 \
+	R_72
+#define R_276 \
+	VMOVDQU 0(SI), Y14 \
+	VPSRLW $4, Y14, Y8 \
+	VPSRLW $6, Y14, Y9
+#define R_278 \
 	VPSRLW $7, Y12, Y13 \
 	VPAND integerBit0<>(SB), Y13, Y13 \
 	VPAND integerLow7<>(SB), Y12, Y12
-#define R_44 \
-	VPXOR integerMiddle8<>(SB), Y12, Y12 \
-	VPABSB Y12, Y13
-#define R_48 \
-	MOVQ DX, BX \
-	R_16
-#define R_53 \
-	MOVQ integerArgs_steps(AX), CX \
-	CMPQ CX, $2
-#define R_54 \
-	R_1 \
-	VMULPS Y14, Y8, Y8 \
-	VFMADD231PS Y12, Y8, Y0
-#define R_55 \
-	R_0 \
-	VPADDW Y14, Y8, Y8 \
-	VPADDW Y15, Y8, Y8
-#define R_56 \
-	R_27 \
+#define R_279 \
+	R_201 \
+	VPADDD Y15, Y8, Y8 \
 	VPADDD Y14, Y8, Y8
-#define R_57 \
-	R_4 \
-	VMULPS Y14, Y9, Y9 \
-	VFMADD231PS Y12, Y9, Y1
-#define R_59 \
-	VMOVDQU (SI), Y14 \
-	VPSRLW $0, Y14, Y12 \
-	VPSRLW $2, Y14, Y13 \
-	R_9
-#define R_61 \
-	VPADDD Y14, Y10, Y10 \
+#define R_280 \
+	VCVTDQ2PS Y8, Y8 \
+	VBROADCASTSS 0(BX), Y14 \
+	VMULPS Y14, Y8, Y8
+#define R_284 \
+	DPBUSD(13, 9, 6) \
+	DPBUSD(13, 11, 7)
+#define R_285 \
+	DPBUSD(13, 8, 4) \
+	DPBUSD(13, 10, 5)
+#define R_286 \
+	DPBUSD(13, 9, 0) \
+	DPBUSD(13, 11, 1)
+#define R_287 \
+	VMOVUPS Y12, 32(BX) \
+	JMP scalesOut
+#define R_290 \
+	VPMULLD Y14, Y0, Y0 \
+	VPMULLD Y15, Y1, Y1
+#define R_291 \
+	R_2 \
+	R_99
+#define R_292 \
+	VPSLLD $16, Y13, Y14 \
+	VPBLENDW $0xaa, Y14, Y13, Y14
+#define R_293 \
+	R_132 \
+	XORL R15, R15
+#define R_294 \
+	R_130 \
+	MOVQ integerArgs_strips(AX), CX
+#define R_300 \
+	MOVQ integerArgs_plane(AX), DI \
+	ADDQ R8, DI
+#define R_301 \
+	R_143 \
+	R_176 \
+	R_251
+#define R_304 \
+	VPOR Y14, Y10, Y10 \
+	VPBROADCASTD 12(DI), Y14
+#define R_307 \
+	R_190 \
+	VMOVUPS Y2, 64(R9) \
+	R_17 \
+	VCVTDQ2PS Y4, Y4 \
+	VMULPS Y14, Y4, Y4 \
+	VFMADD213PS 128(R9), Y13, Y4 \
+	VCVTDQ2PS Y5, Y5 \
+	VMULPS Y15, Y5, Y5 \
+	VFMADD213PS 160(R9), Y13, Y5 \
 	R_35
-#define R_63 \
-	R_5 \
-	VPCMPEQB integerEach<>(SB), Y14, Y14 \
-	VPAND integerBit4<>(SB), Y14, Y14
-#define R_66 \
-	R_33 \
-	VFMADD231PS Y12, Y9, Y5
-#define R_67 \
-	VCVTDQ2PS Y11, Y11 \
-	VBROADCASTSS 12(BX), Y14 \
-	VMULPS Y14, Y11, Y11
-#define R_69 \
-	R_3 \
-	VPMADDWD 0(R14), Y14, Y14
-#define R_70 \
-	VPXOR Y0, Y0, Y0 \
-	VPXOR Y1, Y1, Y1 \
-	VPXOR Y2, Y2, Y2 \
-	VPXOR Y3, Y3, Y3
-#define R_71 \
-	VPBROADCASTD 8(BX), Y14 \
-	VPBROADCASTD 12(BX), Y15
-#define R_74 \
-	LEAQ 0(R8)(R11*1), R13 \
-	ADDQ integerArgs_codes(AX), R13
-#define R_75 \
-	VCVTPH2PS 0(R13), Y12 \
-	VCVTPH2PS 32(R13), Y13
-#define R_76 \
-	VMOVUPS 0(R13), Y12 \
-	VMOVUPS 64(R13), Y13
-#define R_77 \
-	VPMOVZXBD 32(R13), Y13 \
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-#define R_78 \
-	VCVTPH2PS 16(R13), Y12 \
-	VCVTPH2PS 48(R13), Y13
-#define R_79 \
-	VMOVUPS 32(R13), Y12 \
-	VMOVUPS 96(R13), Y13
-#define R_80 \
-	VPBROADCASTD 16(BX), Y14 \
-	VPBROADCASTD 24(BX), Y15
-#define R_81 \
-	VPBROADCASTD 20(BX), Y14 \
-	VPBROADCASTD 28(BX), Y15
-#define R_87 \
-	R_27 \
-	VPADDD Y14, Y9, Y9
-#define R_88 \
-	VMOVDQU (SI), Y14 \
-	VPSRLW $4, Y14, Y12 \
-	VPSRLW $6, Y14, Y13 \
-	R_9
-#define R_89 \
-	VPADDD Y14, Y8, Y8 \
-	R_28
-#define R_90 \
-	R_0 \
-	VPADDW Y14, Y9, Y9 \
-	VPADDW Y15, Y9, Y9
-#define R_92 \
+#define R_309 \
+	VPSRLW $4, Y14, Y10 \
+	VPSRLW $6, Y14, Y11 \
+	R_72
+#define R_310 \
+	R_44 \
+	VPOR Y14, Y9, Y9 \
+	VMOVDQU 32(SI), Y14
+#define R_312 \
 	VPAND integerLow4<>(SB), Y12, Y12 \
 	VMOVDQU integerLevels<>(SB), Y14 \
 	VPSHUFB Y12, Y14, Y12 \
 	VPABSB Y12, Y13
-#define R_93 \
+#define R_313 \
+	VPBROADCASTD 0(BX), Y13 \
+	R_73 \
+	VPBROADCASTD 4(BX), Y13
+#define R_314 \
+	VMOVDQU 0(R14), Y14 \
+	VPSRAD $16, Y14, Y14 \
+	VMOVDQU 32(R14), Y15 \
+	VPSRAD $16, Y15, Y15
+#define R_317 \
+	DECQ integerArgs_stripsLeft(AX) \
+	JZ strips \
+	ADDQ integerArgs_actStrip(AX), DX
+#define R_318 \
+	SUBQ integerArgs_actsBack(AX), DX \
+	SUBQ integerArgs_outBack(AX), R9 \
+	R_192
+#define R_319 \
+	R_238 \
+	VMOVDQU Y6, 192(R13) \
+	VMOVDQU Y7, 224(R13)
+#define R_321 \
+	R_16 \
+	R_25
+#define R_323 \
+	VPOR Y14, Y10, Y10 \
+	VPBROADCASTD 28(DI), Y14
+#define R_324 \
+	R_122 \
+	VPADDD Y14, Y0, Y0 \
+	R_123 \
+	VPADDD Y14, Y1, Y1
+#define R_326 \
+	VPSHUFB Y8, Y14, Y8 \
+	VPSHUFB Y9, Y14, Y9
+#define R_327 \
+	VPSHUFB Y10, Y14, Y10 \
+	VPSHUFB Y11, Y14, Y11
+#define R_333 \
+	VPADDD Y13, Y6, Y6 \
+	VPADDD Y13, Y7, Y7
+#define R_341 \
+	R_27 \
+	VPBROADCASTD 16(BX), Y13
+#define R_342 \
+	VPADDD 192(R13), Y6, Y6 \
+	VPADDD 224(R13), Y7, Y7
+#define R_343 \
+	R_70 \
+	R_183
+#define R_345 \
+	CMPQ CX, $1 \
+	JEQ half
+#define R_346 \
+	VPMADDWD 0(R14), Y0, Y0 \
+	VPMADDWD 32(R14), Y1, Y1
+#define R_347 \
+	TESTQ R15, R15 \
+	JZ first
+#define R_348 \
+	MOVL $1, R15 \
+	JMP part
+#define R_349 \
+	XORL CX, CX \
+	JMP widen
+#define R_351 \
+	R_268 \
+	VMOVUPS Y0, 128(SI) \
+	VMOVUPS Y0, 128(DI) \
+	VMOVUPS Y0, 160(SI) \
+	VMOVUPS Y0, 160(DI)
+#define R_352 \
+	R_132 \
+	MOVQ integerArgs_strips(AX), CX \
+	MOVQ CX, integerArgs_stripsLeft(AX)
+#define R_353 \
+	VPBROADCASTD 0(BX), Y13 \
+	VPMADDUBSW Y13, Y8, Y0 \
+	VPMADDUBSW Y13, Y10, Y1 \
+	VPBROADCASTD 4(BX), Y13
+#define R_354 \
+	R_313 \
+	R_174 \
+	VPBROADCASTD 8(BX), Y13
+#define R_355 \
+	VPSRLW $4, Y12, Y13 \
+	VPAND integerLow4<>(SB), Y12, Y12 \
+	VPAND integerLow4<>(SB), Y13, Y13
+#define R_356 \
+	VFMADD231PS 64(SI), Y13, Y6 \
+	VMOVUPS Y6, 192(R9) \
+	VFMADD231PS 96(SI), Y13, Y7 \
+	VMOVUPS Y7, 224(R9)
+#define R_358 \
+	VPMADDWD Y14, Y13, Y12 \
+	VPADDD Y12, Y6, Y6 \
+	VPMADDWD Y15, Y13, Y12 \
+	VPADDD Y12, Y7, Y7
+#define R_362 \
+	R_27 \
+	VPBROADCASTD 8(BX), Y13
+#define R_363 \
+	R_2 \
+	VPADDW Y12, Y8, Y8 \
+	VPADDW Y13, Y9, Y9
+#define R_367 \
+	VPSLLW $4, Y14, Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14
+#define R_379 \
+	DPBUSD(13, 14, 0) \
+	DPBUSD(13, 15, 1)
+#define R_380 \
+	DPBUSD(13, 14, 2) \
+	DPBUSD(13, 15, 3)
+#define R_381 \
+	VMOVDQU 128(SI), Y14 \
+	VMOVDQU 160(SI), Y15
+#define R_382 \
+	VMOVDQU 192(SI), Y14 \
+	VMOVDQU 224(SI), Y15
+#define R_383 \
+	R_76 \
+	R_37
+#define R_384 \
+	R_21 \
+	VZEROUPPER
+#define R_389 \
+	VBROADCASTSS 16(BX), Y13 \
+	VCVTDQ2PS Y8, Y8
+#define R_392 \
+	R_307 \
+	R_63 \
+	VMULPS Y14, Y6, Y6 \
+	VFMADD213PS 192(R9), Y13, Y6 \
+	VCVTDQ2PS Y7, Y7 \
+	VMULPS Y15, Y7, Y7 \
+	VFMADD213PS 224(R9), Y13, Y7
+#define R_393 \
+	R_314 \
+	R_290 \
+	VPMULLD Y14, Y2, Y2 \
+	VPMULLD Y15, Y3, Y3
+#define R_394 \
+	R_27 \
+	VPBROADCASTD 24(BX), Y13
+#define R_396 \
+	R_122 \
+	VPADDD Y14, Y2, Y2 \
+	R_123 \
+	VPADDD Y14, Y3, Y3
+#define R_397 \
+	VPSLLW $2, Y14, Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14
+#define R_401 \
+	MOVQ DX, BX \
+	MOVQ integerArgs_fetchLines(AX), CX \
+	TESTQ CX, CX \
+	JZ fetched
+#define R_403 \
+	VMOVDQU 0(SI), Y14 \
+	VMOVDQU 32(SI), Y15 \
+	VPBROADCASTD 0(BX), Y13
+#define R_406 \
+	MOVQ integerArgs_unpack(AX), R10 \
+	CALL R10 \
+	VZEROUPPER
+#define R_407 \
+	R_116 \
+	VBROADCASTSS 4(BX), Y13 \
+	R_53 \
+	VMOVUPS Y1, 32(R9)
+#define R_410 \
+	R_80 \
+	VMOVUPS Y0, 0(R9) \
+	VMOVUPS Y1, 32(R9) \
+	JMP added
+#define R_416 \
+	R_189 \
+	VMOVUPS Y3, 96(R9) \
+	JMP added
+#define R_422 \
+	R_189 \
+	R_83 \
+	R_35 \
+	JMP added
+#define R_423 \
+	R_353 \
+	VPMADDUBSW Y13, Y8, Y2 \
+	VPMADDUBSW Y13, Y10, Y3 \
+	VPBROADCASTD 8(BX), Y13
+#define R_424 \
+	VPSRLW $2, Y14, Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14
+#define R_426 \
+	PREFETCHT0 0(R11) \
+	PREFETCHT0 64(R11) \
+	PREFETCHT0 128(R11) \
+	ADDQ $192, R11 \
+	SUBQ $3, CX \
+	JG fetch
+#define R_428 \
+	R_39 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_40 \
+	R_84
+#define R_429 \
+	R_362 \
+	R_85 \
+	R_86
+#define R_430 \
+	R_117 \
+	VMOVUPS Y1, 32(R9) \
+	JMP added
+#define R_436 \
+	R_190 \
+	VMOVUPS Y2, 64(R9) \
+	VMOVUPS Y3, 96(R9) \
+	JMP added
+#define R_442 \
+	R_307 \
+	JMP added
+#define R_448 \
+	R_189 \
+	R_83 \
+	R_35 \
+	R_232 \
+	R_182 \
+	JMP added
+#define R_449 \
+	MOVQ integerArgs_slots(AX), SI \
+	MOVQ integerArgs_out(AX), R9 \
+	R_36 \
+	MOVQ integerArgs_fetchAt(AX), R11 \
+	MOVQ integerArgs_decoded(AX), R13 \
+	MOVQ R13, R14 \
+	ADDQ $2560, R13 \
+	XORL R15, R15 \
+	CMPQ integerArgs_scale(AX), $const_scaleFactors \
+	JEQ group \
+	LEAQ integerTimes<>(SB), R14
+#define R_450 \
+	MOVL $1, R15 \
+	ADDQ $64, R14 \
+	ADDQ $128, SI \
+	MOVQ BX, DX \
+	R_21 \
+	MOVQ integerArgs_per(AX), R8 \
+	IMULQ integerArgs_block(AX), R8 \
+	ADDQ integerArgs_weights(AX), R8 \
+	XORL R11, R11
+#define R_451 \
+	R_116 \
+	VBROADCASTSS 8(BX), Y13 \
+	R_53 \
+	R_81 \
+	VBROADCASTSS 12(BX), Y13 \
+	R_125 \
+	VMOVUPS Y3, 96(R9)
+#define R_453 \
+	R_341 \
+	R_85 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_126 \
+	R_86
+#define R_468 \
+	R_392 \
+	R_182 \
+	JMP added
+#define R_470 \
+	ADDQ $64, SI \
+	ADDQ $32, DI
+#define R_475 \
+	LEAQ 12(BX), DX \
+	R_62
+#define R_480 \
+	R_39 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_40 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_104 \
+	R_84
+#define R_481 \
+	R_116 \
+	VBROADCASTSS 12(BX), Y13 \
+	R_53 \
+	R_81 \
+	VBROADCASTSS 16(BX), Y13 \
+	R_125 \
+	R_83 \
+	VBROADCASTSS 20(BX), Y13 \
+	R_243
+#define R_491 \
+	VPSRLD $16, Y13, Y13 \
+	VCVTDQ2PS Y13, Y13 \
+	VMULPS Y12, Y13, Y13
+#define R_492 \
+	VPAND integerPair<>(SB), Y14, Y14 \
+	VPOR Y14, Y13, Y13 \
+	VPSUBD integerMiddle<>(SB), Y13, Y13 \
+	R_292
+#define R_493 \
+	R_274 \
+	R_71 \
+	VMOVDQU 32(SI), Y14 \
+	R_275
+#define R_495 \
+	LEAQ 24(BX), DX \
+	R_62
+#define R_503 \
+	R_169 \
+	R_49 \
+	R_214
+#define R_504 \
+	R_239 \
+	R_240
+#define R_506 \
+	CALL integerSuperKAVX2<>(SB) \
+	R_211
+#define R_508 \
+	VPOR Y14, Y10, Y10 \
+	VMOVDQU 32(DI), Y14
+#define R_511 \
+	VPADDD Y14, Y9, Y9 \
+	VMOVDQU 64(SI), Y12
+#define R_513 \
+	VMOVDQU integerValues<>(SB), Y14 \
+	R_326
+#define R_514 \
+	VPSRLW $4, Y12, Y12 \
+	R_312
+#define R_516 \
+	R_39 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_40 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_104 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_223 \
+	R_84
+#define R_517 \
+	R_394 \
+	R_85 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_126 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_245 \
+	R_86
+#define R_518 \
+	R_116 \
+	VBROADCASTSS 16(BX), Y13 \
+	R_53 \
+	R_81 \
+	VBROADCASTSS 20(BX), Y13 \
+	R_125 \
+	R_83 \
+	VBROADCASTSS 24(BX), Y13 \
+	R_243 \
+	R_232 \
+	VBROADCASTSS 28(BX), Y13 \
+	R_356
+#define R_523 \
+	R_276 \
+	R_71 \
+	VMOVDQU 32(SI), Y14 \
+	R_309
+#define R_528 \
+	MOVL $2, CX \
+	CALL integerFactorsKAVX2<>(SB) \
+	R_234
+#define R_530 \
+	VPOR Y14, Y8, Y8 \
+	VMOVDQU 0(DI), Y14
+#define R_531 \
+	VCVTDQ2PS Y9, Y9 \
+	VBROADCASTSS 4(BX), Y14 \
+	VMULPS Y14, Y9, Y9
+#define R_532 \
+	VMOVDQU integerValues<>(SB), Y14 \
+	R_327
+#define R_536 \
+	DPBUSD(13, 8, 6) \
+	DPBUSD(13, 10, 7)
+#define R_537 \
+	DPBUSD(13, 14, 4) \
+	DPBUSD(13, 15, 5)
+#define R_538 \
+	DPBUSD(13, 14, 6) \
+	DPBUSD(13, 15, 7)
+#define R_550 \
+	R_216 \
+	R_273 \
+	R_342
+#define R_553 \
+	TESTQ CX, CX \
+	JZ whole
+#define R_556 \
+	R_39 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_40 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_104 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_223 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_333 \
+	R_84
+#define R_557 \
+	R_27 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_85 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_126 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_245 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_358 \
+	R_86
+#define R_558 \
+	R_274 \
+	R_71 \
+	VPBROADCASTD 0(DI), Y14 \
+	R_44 \
+	VPOR Y14, Y8, Y8 \
+	VPBROADCASTD 8(DI), Y14 \
+	R_310 \
+	R_275 \
+	VPBROADCASTD 4(DI), Y14 \
+	R_44 \
+	R_304 \
+	R_44 \
+	VPOR Y14, Y11, Y11
+#define R_561 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_175 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_284
+#define R_562 \
+	R_354 \
+	R_285 \
+	VPBROADCASTD 12(BX), Y13
+#define R_563 \
+	R_393 \
+	VPMULLD Y14, Y4, Y4 \
+	VPMULLD Y15, Y5, Y5
+#define R_564 \
+	R_119 \
+	R_287
+#define R_565 \
+	R_120 \
+	R_69 \
+	JMP scalesOut
+#define R_567 \
+	R_346 \
+	VPMADDWD 0(R14), Y2, Y2 \
+	VPMADDWD 32(R14), Y3, Y3
+#define R_568 \
+	R_317 \
+	ADDQ $192, R9 \
+	JMP strip
+#define R_569 \
+	SUBQ integerArgs_actsBack(AX), BX \
+	LEAQ 36(BX), DX \
+	R_62
+#define R_572 \
+	R_317 \
+	ADDQ $256, R9 \
+	JMP strip
+#define R_573 \
+	SUBQ integerArgs_actsBack(AX), BX \
+	LEAQ 48(BX), DX \
+	R_62
+#define R_574 \
+	R_423 \
+	VPMADDUBSW Y13, Y8, Y4 \
+	VPMADDUBSW Y13, Y10, Y5
+#define R_577 \
+	VMOVDQU 0(SI), Y12 \
+	PREFETCHT0 4608(SI)
+#define R_579 \
+	LEAQ 0(R8), R13 \
+	ADDQ integerArgs_codes(AX), R13
+#define R_580 \
+	R_201 \
+	VPADDD Y15, Y9, Y9 \
+	VPADDD Y14, Y9, Y9
+#define R_581 \
+	R_154 \
+	R_45 \
+	R_287
+#define R_582 \
+	R_26 \
+	VPMADDWD 0(R14), Y14, Y14
+#define R_583 \
+	VPSHUFB Y12, Y14, Y12 \
+	VPSHUFB Y13, Y14, Y13
+#define R_587 \
+	VMOVUPS Y8, 256(R9) \
+	VMOVUPS Y9, 288(R9)
+#define R_589 \
+	R_219 \
+	VPADDD Y14, Y0, Y0
+#define R_590 \
+	R_242 \
+	VPADDD Y14, Y1, Y1
+#define R_591 \
+	R_130 \
+	R_153 \
+	R_203
+#define R_592 \
+	R_31 \
+	R_267
+#define R_593 \
+	R_237 \
+	MOVL $1, CX
+#define R_594 \
+	R_351 \
+	ADDQ $192, SI \
+	DECQ CX \
+	JNZ clear \
+	R_203
+#define R_595 \
+	R_276 \
+	R_71 \
+	VPBROADCASTD 16(DI), Y14 \
+	R_44 \
+	VPOR Y14, Y8, Y8 \
+	VPBROADCASTD 24(DI), Y14 \
+	R_310 \
+	R_309 \
+	VPBROADCASTD 20(DI), Y14 \
+	R_44 \
+	R_323 \
+	R_44 \
+	VPOR Y14, Y11, Y11
+#define R_596 \
+	R_351 \
+	VMOVUPS Y0, 192(SI) \
+	VMOVUPS Y0, 192(DI) \
+	VMOVUPS Y0, 224(SI) \
+	VMOVUPS Y0, 224(DI) \
+	ADDQ $256, SI
+#define R_597 \
+	R_122 \
+	VPADDD Y14, Y4, Y4 \
+	R_123 \
+	VPADDD Y14, Y5, Y5
+#define R_598 \
+	LEAQ 0(R8)(R11*1), R13 \
+	ADDQ integerArgs_codes(AX), R13
+#define R_599 \
+	ADDQ $256, SI \
+	ADDQ $32, BX
+#define R_600 \
+	R_172 \
+	VPADDD Y14, Y9, Y9
+#define R_601 \
+	R_26 \
+	VPMADDWD 32(R14), Y14, Y14
+#define R_603 \
+	R_403 \
+	VPMADDUBSW Y13, Y14, Y0 \
+	VPMADDUBSW Y13, Y15, Y1
+#define R_604 \
+	R_130 \
+	R_268 \
+	R_203
+#define R_605 \
+	R_94 \
+	R_267
+#define R_606 \
+	R_237 \
+	MOVL $2, CX
+#define R_608 \
+	R_133 \
+	R_301
+#define R_613 \
+	MOVQ R9, BX \
+	MOVQ integerArgs_steps(AX), CX
+#define R_615 \
+	DPBUSD(13, 14, 8) \
+	DPBUSD(13, 15, 9)
+#define R_618 \
+	R_219 \
+	VPADDD Y14, Y2, Y2
+#define R_619 \
+	R_242 \
+	VPADDD Y14, Y3, Y3
+#define R_622 \
+	ADDQ $64, BX \
+	SUBQ $2, CX
+#define R_626 \
+	ADDQ $128, SI \
+	ADDQ $32, DI
+#define R_627 \
+	R_324 \
+	VPBROADCASTD 4(BX), Y12
+#define R_629 \
+	R_26 \
+	VPMADDWD 1024(R14), Y14, Y14
+#define R_630 \
+	R_389 \
+	VMULPS Y13, Y8, Y8 \
+	VFMADD213PS 256(R9), Y14, Y8 \
+	VCVTDQ2PS Y9, Y9 \
+	VMULPS Y13, Y9, Y9 \
+	VFMADD213PS 288(R9), Y15, Y9
+#define R_631 \
+	R_238 \
+	R_267
+#define R_632 \
+	R_237 \
+	MOVL $3, CX
+#define R_633 \
+	R_596 \
+	DECQ CX \
+	JNZ clear \
+	R_203
+#define R_634 \
+	R_567 \
+	VPMADDWD 0(R14), Y4, Y4 \
+	VPMADDWD 32(R14), Y5, Y5
+#define R_635 \
+	ADDQ $128, SI \
+	ADDQ $32, BX
+#define R_637 \
+	MOVQ integerArgs_weights(AX), R8 \
+	MOVQ integerArgs_slots(AX), R9 \
+	MOVQ integerArgs_groups(AX), R12
+#define R_638 \
+	ADDQ $256, BX \
+	R_70
+#define R_639 \
+	LEAQ 128(BX), R9 \
+	R_62 \
+	VZEROUPPER
+#define R_641 \
+	R_2 \
+	VPADDW Y12, Y10, Y10 \
+	VPADDW Y13, Y11, Y11
+#define R_642 \
+	MOVQ integerArgs_per(AX), R13 \
+	IMULQ integerArgs_block(AX), R13 \
+	ADDQ R8, R13 \
+	MOVQ integerArgs_decoded(AX), R14
+#define R_643 \
+	R_133 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_644 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_167 \
+	VPBROADCASTD 20(BX), Y13
+#define R_649 \
+	VMOVDQU 0(DI), Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14
+#define R_654 \
+	VBROADCASTSS 20(BX), Y13 \
+	VCVTDQ2PS Y10, Y10
+#define R_657 \
+	VPSRLD $16, Y10, Y10 \
+	VPBLENDW $0xaa, Y11, Y10, Y10
+#define R_658 \
+	VPSLLD $16, Y13, Y13 \
+	R_491
+#define R_659 \
+	VPAND integerNibble<>(SB), Y13, Y13 \
+	VPMOVZXWD 96(R13), Y14
+#define R_660 \
+	VPBLENDW $0xaa, Y14, Y12, Y12 \
+	VPMULLW integerRaiseXS<>(SB), Y12, Y12
+#define R_663 \
+	CALL integerSuper2KAVX2<>(SB) \
+	R_211
+#define R_669 \
+	R_26 \
+	VPMADDWD 1056(R14), Y14, Y14
+#define R_670 \
+	R_319 \
+	R_267
+#define R_671 \
+	R_237 \
+	MOVL $4, CX
+#define R_672 \
+	R_603 \
+	VPBROADCASTD 4(BX), Y13 \
+	VPMADDUBSW Y13, Y14, Y2 \
+	VPMADDUBSW Y13, Y15, Y3
+#define R_673 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_167 \
+	VPBROADCASTD 28(BX), Y13
+#define R_675 \
+	VMOVDQU 32(DI), Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14
+#define R_676 \
+	ADDQ $128, SI \
+	ADDQ $64, DI
+#define R_677 \
+	ADDQ $16, BX \
+	R_70 \
+	VPADDD Y2, Y0, Y0 \
+	VPADDD Y3, Y1, Y1
+#define R_679 \
+	R_563 \
+	VPMULLD Y14, Y6, Y6 \
+	VPMULLD Y15, Y7, Y7
+#define R_680 \
+	VPAND integerPairs<>(SB), Y14, Y14 \
+	VPOR Y14, Y10, Y10 \
+	VPSLLD $16, Y10, Y14
+#define R_681 \
+	VPAND integerPairs<>(SB), Y14, Y14 \
+	VPOR Y14, Y11, Y11 \
+	VPSLLD $16, Y11, Y14
+#define R_682 \
+	VPAND integerNibble<>(SB), Y13, Y13 \
+	VPMOVZXWD 112(R13), Y14
+#define R_684 \
+	MOVL $2, CX \
+	CALL integerFactors2KAVX2<>(SB) \
+	R_234
+#define R_685 \
+	MOVL $2, CX \
+	CALL integerFactors3KAVX2<>(SB) \
+	R_234
+#define R_686 \
+	CALL integerSuper3KAVX2<>(SB) \
+	R_211
+#define R_693 \
+	ADDQ $48, BX \
+	R_343
+#define R_694 \
+	R_133 \
+	R_300 \
+	R_301
+#define R_700 \
+	MOVQ DX, BX \
+	VPXOR Y8, Y8, Y8 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_702 \
+	VMOVDQU 128(SI), Y12 \
+	PREFETCHT0 4736(SI)
+#define R_704 \
+	VMOVDQU 192(SI), Y12 \
+	PREFETCHT0 4800(SI)
+#define R_705 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_167 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_252 \
+	VPBROADCASTD 40(BX), Y13
+#define R_706 \
+	R_70 \
+	VPADDD Y4, Y0, Y0 \
+	VPADDD Y5, Y1, Y1 \
+	VPADDD Y6, Y2, Y2 \
+	VPADDD Y7, Y3, Y3
+#define R_710 \
+	ADDQ $64, BX \
+	R_343
+#define R_719 \
+	CALL integerSuper6KAVX2<>(SB) \
+	R_211
+#define R_720 \
+	R_278 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_279
+#define R_721 \
+	R_278 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_279
+#define R_722 \
+	ADDQ $256, SI \
+	ADDQ $16, BX \
+	DECQ CX
+#define R_723 \
+	PREFETCHT0 4608(R13) \
+	CMPQ integerArgs_scale(AX), $const_scaleF16
+#define R_724 \
+	R_280 \
+	VFMADD231PS Y12, Y8, Y0
+#define R_729 \
+	VPMADDWD Y13, Y14, Y14 \
+	VPADDD Y14, Y8, Y8
+#define R_735 \
+	R_313 \
+	R_173
+#define R_739 \
+	R_169 \
+	R_49 \
+	VPBROADCASTD 0(DI), Y14 \
+	R_89 \
+	VPOR Y14, Y8, Y8 \
+	VPBROADCASTD 8(DI), Y14 \
+	R_89 \
+	VPOR Y14, Y9, Y9 \
+	R_214 \
+	VPBROADCASTD 4(DI), Y14 \
+	R_89 \
+	R_304 \
+	R_89 \
+	VPOR Y14, Y11, Y11
+#define R_744 \
+	MOVL $2, CX \
+	CALL integerFactors6KAVX2<>(SB) \
+	R_234
+#define R_745 \
+	R_280 \
+	VFMADD231PS Y12, Y8, Y2
+#define R_747 \
+	R_265 \
+	VPBROADCASTD 0(BX), Y14 \
+	R_266
+#define R_748 \
+	R_265 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_266
+#define R_749 \
+	MOVQ DX, BX \
+	VPXOR Y8, Y8, Y8 \
+	VPXOR Y9, Y9, Y9 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_750 \
+	R_169 \
+	R_49 \
+	R_513 \
+	R_214 \
+	R_532
+#define R_754 \
+	R_582 \
+	VPADDD Y14, Y8, Y8
+#define R_756 \
+	R_354 \
+	R_175 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_284
+#define R_764 \
+	R_239 \
+	VPBROADCASTD 16(DI), Y14 \
+	R_89 \
+	VPOR Y14, Y8, Y8 \
+	VPBROADCASTD 24(DI), Y14 \
+	R_89 \
+	VPOR Y14, Y9, Y9 \
+	R_240 \
+	VPBROADCASTD 20(DI), Y14 \
+	R_89 \
+	R_323 \
+	R_89 \
+	VPOR Y14, Y11, Y11
+#define R_765 \
+	R_169 \
+	R_49 \
+	VMOVDQU 0(DI), Y14 \
+	R_367 \
+	R_530 \
+	R_397 \
+	VPOR Y14, Y9, Y9 \
+	R_214 \
+	VMOVDQU 32(DI), Y14 \
+	R_367 \
+	R_508 \
+	R_397 \
+	VPOR Y14, Y11, Y11
+#define R_767 \
 	MOVQ integerArgs_tiles(AX), CX \
 	SHRQ $1, CX \
 	MOVQ integerArgs_outTile(AX), DX \
 	IMULQ DX, CX \
 	ADDQ R9, CX
-#define R_94 \
-	R_3 \
-	VPMADDWD 32(R14), Y14, Y14
-#define R_95 \
-	R_6 \
-	VPMOVZXWD 32(R13), Y13 \
-	VPSLLD $16, Y13, Y13
-#define R_96 \
-	VPMOVZXBD 64(R13), Y13 \
-	VMOVUPS 0(R13), Y12
-#define R_97 \
-	VPMOVZXBD 40(R13), Y13 \
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-#define R_98 \
-	VPMOVZXBD 72(R13), Y13 \
-	VMOVUPS 32(R13), Y12
-#define R_99 \
-	MOVQ integerArgs_weights(AX), R8 \
-	MOVQ integerArgs_out(AX), R9 \
-	MOVQ integerArgs_tiles(AX), R10
-#define R_100 \
-	MOVQ integerArgs_acts(AX), DX \
-	MOVQ integerArgs_groups(AX), R12 \
-	R_70
-#define R_101 \
-	R_13 \
-	R_21 \
-	JEQ half0 \
-	JGT other0
-#define R_108 \
-	R_24 \
-	R_30
-#define R_109 \
-	VPXOR Y4, Y4, Y4 \
-	VPXOR Y5, Y5, Y5
-#define R_110 \
-	VPSLLD $16, Y13, Y14 \
-	VPBLENDW $0xaa, Y14, Y13, Y14
-#define R_114 \
-	PREFETCHT0 4608(SI) \
-	R_59
-#define R_116 \
-	R_0 \
-	VPADDW Y15, Y14, Y14 \
-	VPMADDWD 0(R14), Y14, Y14
-#define R_117 \
-	R_31 \
-	R_8 \
-	VPADDD Y15, Y8, Y8 \
+#define R_768 \
+	R_239 \
+	R_513 \
+	R_240 \
+	R_532
+#define R_769 \
+	R_601 \
 	VPADDD Y14, Y8, Y8
-#define R_118 \
-	R_29 \
-	VPMOVZXWD 48(R13), Y13 \
-	VPSLLD $16, Y13, Y13
-#define R_119 \
-	R_13 \
-	CMPQ integerArgs_scale(AX), $const_scaleF16 \
-	JEQ half1 \
-	JGT other1
-#define R_120 \
-	ADDQ integerArgs_block(AX), R8 \
-	DECQ R12 \
-	JNZ group \
-	VMOVUPS Y0, 0(R9)
-#define R_122 \
-	R_31 \
-	R_8 \
-	VPADDD Y15, Y9, Y9 \
-	VPADDD Y14, Y9, Y9
-#define R_123 \
-	R_25 \
-	R_30
-#define R_124 \
-	TESTQ R11, R11 \
-	JZ end \
-	R_93
-#define R_129 \
-	VMOVUPS Y0, 0(R9) \
-	VMOVUPS Y0, 32(R9)
-#define R_131 \
-	R_75 \
-	JMP scaled0
-#define R_134 \
-	TESTQ $const_scalePoints, integerArgs_scale(AX) \
-	JNZ points0
-#define R_138 \
-	R_96 \
-	JMP pointed0
-#define R_140 \
-	R_78 \
-	JMP scaled1
-#define R_143 \
-	VMOVUPS 32(R13), Y12 \
-	JMP symmetric1
-#define R_145 \
-	R_98 \
-	JMP pointed1
-#define R_147 \
-	R_0 \
-	VPADDW Y15, Y14, Y14 \
-	VPMADDWD 32(R14), Y14, Y14
-#define R_148 \
-	R_32 \
-	VPADDD Y14, Y8, Y8
-#define R_149 \
-	R_27 \
-	VPADDD Y14, Y10, Y10
-#define R_150 \
+#define R_770 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_73 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_173
+#define R_782 \
+	VMOVDQU integerRaised<>(SB), Y14 \
+	R_326
+#define R_783 \
+	VPAND integerLow2<>(SB), Y12, Y12 \
+	VPAND integerLow2<>(SB), Y13, Y13
+#define R_784 \
+	VMOVDQU Y12, 0(BX) \
+	VMOVDQU Y13, 64(BX)
+#define R_785 \
+	VMOVDQU Y12, 32(BX) \
+	VMOVDQU Y13, 96(BX)
+#define R_786 \
+	VMOVDQU Y12, 128(BX) \
+	VMOVDQU Y13, 192(BX)
+#define R_787 \
+	VMOVDQU Y12, 160(BX) \
+	VMOVDQU Y13, 224(BX)
+#define R_788 \
 	VMOVDQU 0(SI), Y12 \
-	R_30
-#define R_151 \
-	VPBROADCASTD 20(BX), Y14 \
-	VPADDD Y14, Y9, Y9
-#define R_152 \
-	MOVQ integerArgs_decoded(AX), R14 \
-	XORL R15, R15 \
-	CMPQ integerArgs_scale(AX), $const_scaleFactors \
-	JEQ super \
-	VMOVDQU integerOnes<>(SB), Y15 \
-	VMOVDQU Y15, 0(R14) \
-	VMOVDQU Y15, 32(R14)
-#define R_154 \
-	MOVQ integerArgs_per(AX), R15 \
-	MOVQ integerArgs_decoded(AX), R14 \
-	JMP group
-#define R_157 \
-	TESTQ $const_scaleF32, integerArgs_scale(AX) \
-	JNZ zeroFull0 \
-	R_6 \
-	JMP symmetric0
-#define R_158 \
-	VMOVUPS 0(R13), Y12 \
-	JMP symmetric0
-#define R_163 \
-	TESTQ $const_scalePoints, integerArgs_scale(AX) \
-	JNZ points1
-#define R_169 \
-	MOVQ integerArgs_decoded(AX), R14 \
-	VMOVDQU Y0, 2560(R14)
-#define R_171 \
-	R_55 \
-	VPBROADCASTD 4(BX), Y14
-#define R_172 \
-	ADDQ $48, BX \
-	DECQ CX
-#define R_174 \
-	R_61 \
-	VFMADD231PS Y12, Y10, Y2
-#define R_179 \
-	ADDQ $64, SI \
-	ADDQ $32, DI
-#define R_180 \
-	ADDQ integerArgs_plane(AX), DI \
-	R_16
-#define R_183 \
-	R_32 \
-	VPADDD Y14, Y9, Y9
-#define R_184 \
-	VMOVDQU 64(SI), Y12 \
-	R_30
-#define R_185 \
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
-	JEQ zeroHalf0 \
-	CMPQ integerArgs_scale(AX), $const_scaleF32 \
-	JNE zeros0 \
-	R_76 \
-	JMP scaled0
-#define R_186 \
-	VPADDD Y14, Y8, Y8 \
-	R_54
-#define R_189 \
-	TESTQ $const_scaleF32, integerArgs_scale(AX) \
-	JNZ zeroFull1 \
-	R_29 \
-	JMP symmetric1
-#define R_191 \
-	ADDQ $64, R14 \
-	MOVQ BX, DX \
-	ADDQ integerArgs_block(AX), R8 \
-	DECQ R15 \
-	JNZ group
-#define R_192 \
-	VPBROADCASTD 20(BX), Y14 \
-	R_40
-#define R_193 \
-	R_0 \
-	VPADDW Y14, Y10, Y10 \
-	VPADDW Y15, Y10, Y10
-#define R_194 \
-	ADDQ $64, BX \
-	DECQ CX
-#define R_199 \
-	VMOVDQU integerValues<>(SB), Y14 \
-	VPSHUFB Y12, Y14, Y12 \
-	VPSHUFB Y13, Y14, Y13
-#define R_201 \
-	VPXOR Y6, Y6, Y6 \
-	VPXOR Y7, Y7, Y7
-#define R_202 \
-	MOVQ DX, BX \
-	VPXOR Y8, Y8, Y8
-#define R_203 \
-	VPBROADCASTD 0(BX), Y14 \
-	VPBROADCASTD 4(BX), Y15
-#define R_204 \
-	TESTQ R15, R15 \
-	JNZ factors0 \
-	R_101 \
-	R_95
-#define R_205 \
-	TESTQ R15, R15 \
-	JNZ factors1 \
-	R_119 \
-	R_118
-#define R_206 \
-	R_33 \
-	VFMADD231PS Y12, Y9, Y3
-#define R_208 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_89
-#define R_209 \
-	VFMADD231PS Y14, Y13, Y0 \
-	R_57
-#define R_211 \
-	VPADDD Y8, Y0, Y0 \
-	VPADDD Y9, Y1, Y1
-#define R_212 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_15 \
-	R_28
-#define R_214 \
-	VPBROADCASTD 24(BX), Y14 \
-	VPBROADCASTD 36(BX), Y15
-#define R_215 \
-	VPBROADCASTD 28(BX), Y14 \
-	VPBROADCASTD 40(BX), Y15
-#define R_216 \
-	VPBROADCASTD 32(BX), Y14 \
-	VPBROADCASTD 44(BX), Y15
-#define R_217 \
-	VPBROADCASTD 12(BX), Y14 \
-	VPBROADCASTD 28(BX), Y15
-#define R_218 \
-	VPBROADCASTD 36(BX), Y14 \
-	VPBROADCASTD 52(BX), Y15
-#define R_219 \
-	VPBROADCASTD 40(BX), Y14 \
-	VPBROADCASTD 56(BX), Y15
-#define R_220 \
-	VPBROADCASTD 44(BX), Y14 \
-	VPBROADCASTD 60(BX), Y15
-#define R_223 \
-	TESTQ $const_scaleF32, integerArgs_scale(AX) \
-	JNZ pointsFull0 \
-	R_77 \
-	JNZ pointsHalf0 \
-	R_6 \
-	JMP pointed0
-#define R_224 \
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
-	JEQ zeroHalf1 \
-	CMPQ integerArgs_scale(AX), $const_scaleF32 \
-	JNE zeros1 \
-	R_79 \
-	JMP scaled1
-#define R_225 \
-	TESTQ $const_scaleF32, integerArgs_scale(AX) \
-	JNZ pointsFull1 \
-	R_97 \
-	JNZ pointsHalf1 \
-	R_29 \
-	JMP pointed1
-#define R_226 \
-	VPBROADCASTD 0(DI), Y14 \
-	R_34 \
-	VPOR Y14, Y12, Y12 \
-	VPBROADCASTD 8(DI), Y14 \
-	R_34 \
-	R_23
-#define R_227 \
-	R_88 \
-	VPBROADCASTD 16(DI), Y14 \
-	R_34 \
-	VPOR Y14, Y12, Y12 \
-	VPBROADCASTD 24(DI), Y14 \
-	R_34
-#define R_228 \
-	R_0 \
-	VPADDW Y15, Y14, Y14
-#define R_229 \
-	VPAND integerBits45<>(SB), Y14, Y14 \
-	VPOR Y14, Y12, Y12 \
-	VMOVDQU (DI), Y14
-#define R_230 \
-	VPBROADCASTD 0(BX), Y14 \
-	VPBROADCASTD 8(BX), Y15
-#define R_231 \
-	R_33 \
-	VFMADD231PS Y12, Y9, Y7
-#define R_232 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_15 \
-	R_28
-#define R_233 \
-	R_129 \
-	VMOVUPS Y0, 64(R9) \
-	VMOVUPS Y0, 96(R9)
-#define R_234 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_89
-#define R_236 \
-	VPBROADCASTD 32(BX), Y14 \
-	VPBROADCASTD 48(BX), Y15
-#define R_237 \
-	VPSRLD $16, Y13, Y13 \
-	VCVTDQ2PS Y13, Y13 \
-	VMULPS Y12, Y13, Y13
-#define R_244 \
-	R_28 \
-	VFMADD231PS Y12, Y8, Y2
-#define R_250 \
-	R_100 \
-	R_109 \
-	R_201
-#define R_255 \
-	VPOR Y14, Y13, Y13 \
-	R_80
-#define R_256 \
-	ADDQ $128, SI \
-	R_20
-#define R_258 \
-	R_32 \
-	VPADDD Y14, Y10, Y10
-#define R_259 \
-	VPBROADCASTD 28(BX), Y14 \
-	VPADDD Y14, Y9, Y9
-#define R_260 \
-	R_33 \
-	VFMADD231PS Y12, Y9, Y4
-#define R_261 \
-	VPBROADCASTD 8(BX), Y14 \
-	VPBROADCASTD 20(BX), Y15
-#define R_262 \
-	VPAND integerPair<>(SB), Y14, Y14 \
-	VPOR Y14, Y13, Y13 \
-	VPSUBD integerMiddle<>(SB), Y13, Y13 \
-	R_110
-#define R_264 \
-	R_74 \
-	R_21 \
-	JEQ half2 \
-	JGT other2
-#define R_265 \
-	R_74 \
-	CMPQ integerArgs_scale(AX), $const_scaleF16 \
-	JEQ half3
-#define R_266 \
-	R_28 \
-	VFMADD231PS Y12, Y8, Y3
-#define R_267 \
-	ADDQ DX, R9 \
-	DECQ R10 \
-	JNZ tile \
-	ADDQ R11, R8 \
-	LEAQ (CX)(DX*1), R9
-#define R_269 \
-	R_27 \
-	R_36 \
-	VPBROADCASTD 12(BX), Y15 \
-	R_87
-#define R_272 \
-	R_227 \
-	VPOR Y14, Y13, Y13
-#define R_273 \
-	ADDQ $128, SI \
-	R_39
-#define R_274 \
-	R_31 \
-	R_8 \
-	VPADDD Y15, Y10, Y10 \
-	VPADDD Y14, Y10, Y10
-#define R_275 \
-	VPBROADCASTD 36(BX), Y14 \
-	VPADDD Y14, Y9, Y9
-#define R_276 \
-	VPMADDWD 1024(R14), Y14, Y14 \
-	VPADDD Y14, Y8, Y8
-#define R_278 \
-	R_53 \
-	JLE short0
-#define R_285 \
-	JNZ short0 \
-	VPMADDWD 0(R14), Y8, Y8
-#define R_287 \
-	JNZ short1 \
-	VPMADDWD 32(R14), Y8, Y8
-#define R_288 \
-	VFMADD231PS Y12, Y8, Y1 \
-	JMP added1
-#define R_289 \
-	R_75 \
-	JMP scaled2
-#define R_292 \
-	TESTQ $const_scalePoints, integerArgs_scale(AX) \
-	JNZ points2
-#define R_296 \
-	VPBROADCASTD 8(BX), Y14 \
-	VPBROADCASTD 24(BX), Y15
-#define R_297 \
-	R_99 \
-	SHRQ $1, R10 \
-	JZ last \
-	MOVQ integerArgs_tileBytes(AX), R11 \
-	IMULQ R10, R11
-#define R_298 \
-	XORL R11, R11 \
-	MOVQ $1, R10 \
-	MOVQ integerArgs_tiles(AX), CX \
-	TESTQ $1, CX \
-	JNZ tile
-#define R_299 \
-	R_28 \
-	VFMADD231PS Y12, Y8, Y4
-#define R_300 \
-	ADDQ integerArgs_outTile(AX), R9 \
-	DECQ R10 \
-	JNZ tile \
-	VZEROUPPER
-#define R_301 \
-	VPMADDWD 1056(R14), Y14, Y14 \
-	VPADDD Y14, Y8, Y8
-#define R_302 \
-	R_152 \
-	VMOVDQU Y15, 1024(R14) \
-	VMOVDQU Y15, 1056(R14)
-#define R_303 \
-	R_203 \
-	R_56
-#define R_304 \
-	R_53 \
-	JLE short1
-#define R_305 \
-	TESTQ R15, R15 \
-	JNZ factors2 \
-	R_264
-#define R_306 \
-	TESTQ R15, R15 \
-	JNZ factors3
-#define R_307 \
-	R_265 \
-	JGT other3 \
-	R_118
-#define R_313 \
-	TESTQ $const_scaleF32, integerArgs_scale(AX) \
-	JNZ zeroFull2 \
-	R_6 \
-	JMP symmetric2
-#define R_314 \
-	VMOVUPS 0(R13), Y12 \
-	JMP symmetric2
-#define R_317 \
-	R_96 \
-	JMP pointed2
-#define R_319 \
-	R_78 \
-	JMP scaled3
-#define R_322 \
-	TESTQ $const_scalePoints, integerArgs_scale(AX) \
-	JNZ points3
-#define R_324 \
-	VMOVUPS 32(R13), Y12 \
-	JMP symmetric3
-#define R_326 \
-	R_98 \
-	JMP pointed3
-#define R_327 \
-	R_230 \
-	R_269
-#define R_329 \
-	VBROADCASTSS 12(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y3
-#define R_335 \
-	VPADDD Y8, Y4, Y4 \
-	VPADDD Y9, Y5, Y5
-#define R_337 \
-	R_99 \
-	XORL R11, R11
-#define R_338 \
-	R_69 \
-	VPADDD Y14, Y8, Y8
-#define R_339 \
-	TESTQ R11, R11 \
-	JZ decode \
-	MOVQ DX, BX \
-	R_93 \
-	MOVQ BX, DX \
-	VMOVUPS Y0, 0(CX) \
-	VMOVUPS Y0, 32(CX)
-#define R_340 \
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
-	JEQ zeroHalf2 \
-	CMPQ integerArgs_scale(AX), $const_scaleF32 \
-	JNE zeros2 \
-	R_76 \
-	JMP scaled2
-#define R_342 \
-	JNZ decode \
-	R_124 \
-	JMP stored
-#define R_348 \
-	R_171 \
-	VPBROADCASTD 12(BX), Y15 \
-	R_90
-#define R_350 \
-	VFMADD231PS Y14, Y13, Y1 \
-	R_35 \
-	VFMADD231PS Y12, Y10, Y2
-#define R_351 \
-	VBROADCASTSS 20(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y5
-#define R_357 \
-	R_191 \
-	R_169 \
-	VMOVDQU Y1, 2624(R14) \
-	VMOVDQU Y2, 2688(R14)
-#define R_360 \
-	VPBROADCASTD 44(BX), Y14 \
-	VPADDD Y14, Y11, Y11 \
-	R_67
-#define R_361 \
-	VFMADD231PS Y12, Y11, Y3 \
-	JMP added0
-#define R_362 \
-	VFMADD231PS Y12, Y11, Y7 \
-	JMP added1
-#define R_364 \
-	ADDQ integerArgs_plane(AX), DI \
-	VPXOR Y8, Y8, Y8
-#define R_365 \
-	R_114 \
-	R_226
-#define R_366 \
-	R_180 \
-	VPXOR Y10, Y10, Y10
-#define R_370 \
-	R_94 \
-	VPADDD Y14, Y8, Y8
-#define R_371 \
-	TESTQ $const_scaleF32, integerArgs_scale(AX) \
-	JNZ pointsFull2 \
-	R_77 \
-	JNZ pointsHalf2 \
-	R_6 \
-	JMP pointed2
-#define R_372 \
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
-	JEQ zeroHalf3 \
-	CMPQ integerArgs_scale(AX), $const_scaleF32 \
-	JNE zeros3 \
-	R_79 \
-	JMP scaled3
-#define R_373 \
-	TESTQ $const_scaleF32, integerArgs_scale(AX) \
-	JNZ zeroFull3 \
-	R_29 \
-	JMP symmetric3
-#define R_376 \
-	R_233 \
-	VMOVUPS Y0, 128(R9) \
-	VMOVUPS Y0, 160(R9)
-#define R_377 \
-	JNZ decode \
-	JMP stored
-#define R_379 \
-	R_0 \
-	VPADDW Y14, Y11, Y11 \
-	VPADDW Y15, Y11, Y11
-#define R_384 \
-	LEAQ 0(R8), SI \
-	MOVQ DX, BX \
-	LEAQ 0(R8), DI
-#define R_386 \
-	R_59 \
-	R_226
-#define R_390 \
-	ADDQ $128, SI \
-	ADDQ $32, DI
-#define R_391 \
-	R_116 \
-	VPADDD Y14, Y9, Y9
-#define R_395 \
-	R_202 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_397 \
+	VMOVDQU 64(SI), Y13
+#define R_791 \
+	VMOVDQU 32(SI), Y12 \
+	VMOVDQU 96(SI), Y13
+#define R_792 \
 	VMOVDQU 128(SI), Y12 \
-	PREFETCHT0 4736(SI)
-#define R_398 \
-	VMOVDQU 192(SI), Y12 \
-	PREFETCHT0 4800(SI)
-#define R_399 \
-	VMOVDQU 0(SI), Y12 \
-	VPSRLW $4, Y12, Y12 \
-	R_92
-#define R_400 \
-	VFMADD231PS Y12, Y8, Y2 \
-	JMP added2
-#define R_401 \
-	VFMADD231PS Y12, Y8, Y3 \
-	JMP added3
-#define R_402 \
-	R_61 \
-	VFMADD231PS Y12, Y10, Y5 \
-	JMP added1
-#define R_403 \
-	R_305 \
-	R_95
-#define R_404 \
-	R_306 \
-	R_307
-#define R_405 \
-	LEAQ 0(R8), SI \
-	R_48 \
-	VPXOR Y10, Y10, Y10
-#define R_407 \
-	VPADDD Y14, Y8, Y8 \
-	VCVTDQ2PS Y8, Y8 \
-	VMULPS Y12, Y8, Y8 \
-	VBROADCASTSS 0(BX), Y14
-#define R_408 \
-	TESTQ $const_scaleF32, integerArgs_scale(AX) \
-	JNZ pointsFull3 \
-	R_97 \
-	JNZ pointsHalf3 \
-	R_29 \
-	JMP pointed3
-#define R_409 \
-	VPBROADCASTD 44(BX), Y14 \
-	VPMADDWD Y13, Y14, Y14 \
-	VPADDD Y14, Y11, Y11 \
-	R_67
-#define R_411 \
-	VPBROADCASTD 0(DI), Y14 \
-	R_63 \
-	VPOR Y14, Y12, Y12 \
-	VPBROADCASTD 8(DI), Y14 \
-	R_63 \
-	R_23
-#define R_412 \
-	VPBROADCASTD 16(DI), Y14 \
-	R_63 \
-	VPOR Y14, Y12, Y12 \
-	VPBROADCASTD 24(DI), Y14 \
-	R_63
-#define R_413 \
-	R_147 \
-	VPADDD Y14, Y9, Y9
-#define R_417 \
-	ADDQ $128, SI \
-	ADDQ $64, DI
-#define R_419 \
-	R_48 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_420 \
-	VMOVDQU 64(SI), Y12 \
-	VPSRLW $4, Y12, Y12 \
-	R_92
-#define R_421 \
-	LEAQ 32(R8), SI \
-	R_48 \
-	VPXOR Y10, Y10, Y10
-#define R_427 \
-	VPSRLD $16, Y10, Y10 \
-	VPBLENDW $0xaa, Y11, Y10, Y10
-#define R_428 \
-	VPSLLD $16, Y13, Y13 \
-	R_237
-#define R_429 \
-	VPAND integerNibble<>(SB), Y13, Y13 \
-	VPMOVZXWD 96(R13), Y14
-#define R_435 \
-	R_28 \
-	VFMADD231PS Y12, Y8, Y6
-#define R_445 \
-	VMOVDQU (DI), Y14 \
-	VPSLLW $4, Y14, Y14 \
-	R_229 \
-	VPSLLW $2, Y14, Y14 \
-	VPAND integerBits45<>(SB), Y14, Y14 \
-	R_23
-#define R_446 \
-	VMOVDQU (DI), Y14 \
-	R_229 \
-	VPSRLW $2, Y14, Y14 \
-	VPAND integerBits45<>(SB), Y14, Y14
-#define R_448 \
-	R_69 \
-	VPADDD Y14, Y9, Y9
-#define R_449 \
-	R_116 \
+	VMOVDQU 192(SI), Y13
+#define R_793 \
+	VMOVDQU 160(SI), Y12 \
+	VMOVDQU 224(SI), Y13
+#define R_794 \
+	R_70 \
+	R_383
+#define R_796 \
+	R_239 \
+	R_649 \
+	R_530 \
+	R_424 \
+	VPOR Y14, Y9, Y9 \
+	R_240 \
+	R_675 \
+	R_508 \
+	R_424 \
+	VPOR Y14, Y11, Y11
+#define R_797 \
+	R_629 \
 	VPADDD Y14, Y8, Y8
-#define R_450 \
-	VPXOR Y11, Y11, Y11 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_451 \
-	MOVQ integerArgs_per(AX), R13 \
-	IMULQ integerArgs_block(AX), R13 \
-	ADDQ R8, R13 \
-	MOVQ integerArgs_decoded(AX), R14
-#define R_452 \
-	VPAND integerPairs<>(SB), Y14, Y14 \
-	VPOR Y14, Y10, Y10 \
-	VPSLLD $16, Y10, Y14
-#define R_453 \
-	VPAND integerPairs<>(SB), Y14, Y14 \
-	VPOR Y14, Y11, Y11 \
-	VPSLLD $16, Y11, Y14
-#define R_454 \
-	VPAND integerNibble<>(SB), Y13, Y13 \
-	VPMOVZXWD 112(R13), Y14
-#define R_460 \
-	VCVTDQ2PS Y9, Y9 \
-	VMULPS Y12, Y9, Y9 \
-	VBROADCASTSS 4(BX), Y14
-#define R_465 \
-	R_172 \
-	JNZ step0
-#define R_466 \
-	R_35 \
-	VFMADD231PS Y12, Y10, Y5
-#define R_471 \
-	R_194 \
-	JNZ step1
-#define R_473 \
-	R_94 \
-	VPADDD Y14, Y9, Y9
-#define R_474 \
-	R_147 \
-	VPADDD Y14, Y8, Y8
-#define R_475 \
-	LEAQ 12(BX), DX \
-	R_120 \
-	VMOVUPS Y1, 32(R9) \
-	R_124 \
-	VMOVUPS Y2, 0(CX) \
-	VMOVUPS Y3, 32(CX)
-#define R_478 \
-	VPBROADCASTD 12(BX), Y15 \
-	R_27 \
-	R_36 \
-	VPBROADCASTD 16(BX), Y15 \
-	R_87 \
-	R_261 \
-	R_149
-#define R_480 \
-	R_172 \
-	JNZ step1
-#define R_488 \
-	R_194 \
-	JNZ step0
-#define R_489 \
-	R_35 \
-	VFMADD231PS Y12, Y10, Y6
-#define R_494 \
-	LEAQ 32(R8), SI \
-	MOVQ DX, BX \
-	LEAQ 4(R8), DI
-#define R_496 \
-	R_71 \
-	R_56 \
-	R_256
-#define R_497 \
-	CALL integerFactorsKAVX2<>(SB) \
-	R_154
-#define R_498 \
-	R_80 \
-	R_56 \
-	R_81 \
-	R_87 \
-	R_273
-#define R_499 \
-	R_364 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_501 \
-	R_36 \
-	VPBROADCASTD 12(BX), Y15
-#define R_502 \
-	R_116 \
-	VPADDD Y14, Y10, Y10
-#define R_507 \
-	LEAQ 24(BX), DX \
-	R_120 \
-	VMOVUPS Y2, 32(R9) \
-	VMOVUPS Y1, 64(R9) \
-	VMOVUPS Y3, 96(R9) \
-	R_124 \
-	VMOVUPS Y4, 0(CX) \
-	VMOVUPS Y6, 32(CX) \
-	VMOVUPS Y5, 64(CX) \
-	VMOVUPS Y7, 96(CX)
-#define R_508 \
-	R_214 \
-	R_56 \
-	R_215 \
-	R_87 \
+#define R_798 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_73 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_174 \
+	R_561
+#define R_808 \
+	VMOVDQU integerRaised<>(SB), Y14 \
+	R_327
+#define R_809 \
+	VPSRLW $4, Y12, Y14 \
+	VPAND integerLow4<>(SB), Y12, Y12 \
+	VPAND integerLow4<>(SB), Y14, Y14
+#define R_810 \
+	R_319 \
+	VMOVDQU Y8, 256(R13) \
+	VMOVDQU Y9, 288(R13)
+#define R_813 \
+	R_219 \
+	VPADDD Y14, Y4, Y4
+#define R_814 \
+	R_242 \
+	VPADDD Y14, Y5, Y5
+#define R_817 \
+	R_393 \
 	R_216 \
-	R_149
-#define R_517 \
-	R_180 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_518 \
-	VPMADDWD 1024(R14), Y14, Y14 \
-	VPADDD Y14, Y9, Y9
-#define R_519 \
-	R_147 \
-	VPADDD Y14, Y10, Y10
-#define R_521 \
-	R_42 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_117
-#define R_526 \
-	R_32 \
-	VPADDD Y14, Y11, Y11
-#define R_527 \
-	VCVTPH2PS 0(R13), Y12 \
-	JMP scaled0
-#define R_528 \
-	VCVTPH2PS 16(R13), Y12 \
-	JMP scaled1
-#define R_531 \
-	R_3 \
-	R_276
-#define R_532 \
+	R_200
+#define R_818 \
+	R_563 \
+	R_216 \
+	R_273
+#define R_819 \
+	R_679 \
+	R_550
+#define R_822 \
+	MOVQ R8, SI \
+	R_613
+#define R_824 \
 	VPSRAD $16, Y14, Y14 \
 	VCVTDQ2PS Y14, Y14
-#define R_533 \
-	R_100 \
-	R_302
-#define R_535 \
-	R_53 \
-	JLE short2
-#define R_536 \
-	R_129 \
-	R_339
-#define R_537 \
-	VPADDD Y8, Y0, Y0 \
-	JMP added0
-#define R_538 \
-	VPADDD Y8, Y1, Y1 \
-	JMP added1
-#define R_539 \
-	R_232 \
-	R_288
-#define R_540 \
-	JNZ short2 \
-	VPMADDWD 1024(R14), Y8, Y8
-#define R_541 \
-	VPADDD Y8, Y2, Y2 \
-	JMP added2
-#define R_542 \
-	LEAQ 36(BX), DX \
-	R_120 \
-	VMOVUPS Y3, 32(R9) \
-	VMOVUPS Y1, 64(R9) \
-	VMOVUPS Y4, 96(R9) \
-	VMOVUPS Y2, 128(R9) \
-	VMOVUPS Y5, 160(R9)
-#define R_543 \
-	VPBROADCASTD 16(BX), Y15 \
-	R_27 \
-	R_36 \
-	VPBROADCASTD 20(BX), Y15 \
-	R_87 \
-	R_296 \
-	R_149 \
-	R_217 \
-	R_27 \
-	VPADDD Y14, Y11, Y11
-#define R_546 \
-	VPMADDWD 1056(R14), Y14, Y14 \
-	VPADDD Y14, Y9, Y9
-#define R_547 \
-	R_44 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_148
-#define R_548 \
-	R_42 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_31 \
-	R_8 \
-	VPADDD Y15, Y8, Y8 \
-	R_36 \
-	R_122
-#define R_550 \
-	R_31 \
-	R_8 \
-	VPADDD Y15, Y11, Y11 \
-	VPADDD Y14, Y11, Y11
-#define R_551 \
-	VMOVUPS 0(R13), Y12 \
-	JMP scaled0
-#define R_552 \
-	VMOVUPS 32(R13), Y12 \
-	JMP scaled1
-#define R_553 \
-	R_69 \
-	VPADDD Y14, Y10, Y10
-#define R_555 \
-	R_3 \
-	R_301
-#define R_556 \
-	R_54 \
-	VBROADCASTSS 4(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y0
-#define R_558 \
-	R_53 \
-	JLE short3
-#define R_561 \
-	R_232 \
-	R_400
-#define R_562 \
-	JNZ short3 \
-	VPMADDWD 1056(R14), Y8, Y8
-#define R_566 \
-	R_250 \
-	R_302
-#define R_573 \
-	R_236 \
-	R_56 \
-	R_218 \
-	R_87 \
-	R_219 \
-	R_149 \
-	R_220 \
-	R_27 \
-	VPADDD Y14, Y11, Y11
-#define R_574 \
-	LEAQ 48(BX), DX \
-	R_120 \
-	VMOVUPS Y4, 32(R9) \
-	VMOVUPS Y1, 64(R9) \
-	VMOVUPS Y5, 96(R9) \
-	VMOVUPS Y2, 128(R9) \
-	VMOVUPS Y6, 160(R9) \
-	VMOVUPS Y3, 192(R9) \
-	VMOVUPS Y7, 224(R9)
-#define R_575 \
-	R_44 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_32 \
-	R_36 \
-	R_183
-#define R_576 \
-	R_94 \
-	VPADDD Y14, Y10, Y10
-#define R_577 \
-	R_28 \
-	VFMADD231PS Y12, Y8, Y1 \
-	VBROADCASTSS 4(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y1
-#define R_579 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_15 \
-	R_54 \
-	JMP added0
-#define R_582 \
-	R_232 \
-	R_401
-#define R_586 \
-	R_233 \
-	R_339 \
-	VMOVUPS Y0, 64(CX) \
-	VMOVUPS Y0, 96(CX)
-#define R_587 \
-	R_211 \
-	JMP added0
-#define R_592 \
-	R_335 \
-	JMP added2
-#define R_600 \
-	R_100 \
-	R_109 \
-	R_152
-#define R_601 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_478
-#define R_602 \
-	R_244 \
-	VBROADCASTSS 4(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y2
-#define R_604 \
-	VPADDD Y8, Y3, Y3 \
-	R_191 \
-	R_169 \
-	VMOVDQU Y1, 2592(R14) \
-	VMOVDQU Y2, 3584(R14) \
-	VMOVDQU Y3, 3616(R14) \
-	MOVL $1, CX
-#define R_605 \
-	R_54 \
-	VBROADCASTSS 8(BX), Y14 \
-	R_209 \
-	VBROADCASTSS 12(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y1
-#define R_610 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_186 \
-	R_151
-#define R_612 \
-	VPADDD Y8, Y2, Y2 \
-	VPADDD Y9, Y3, Y3 \
-	JMP added1
-#define R_615 \
-	R_234 \
-	VFMADD231PS Y12, Y8, Y4 \
-	R_151
-#define R_626 \
-	R_285 \
-	VPMADDWD 0(R14), Y9, Y9 \
-	VPMADDWD 0(R14), Y10, Y10
-#define R_627 \
-	R_211 \
-	VPADDD Y10, Y2, Y2 \
-	JMP added0
-#define R_631 \
-	R_266 \
-	VBROADCASTSS 4(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y3
-#define R_632 \
-	R_244 \
-	VBROADCASTSS 8(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y2 \
-	R_206 \
-	R_329
-#define R_633 \
-	R_299 \
-	VBROADCASTSS 8(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y4 \
-	R_66 \
-	VBROADCASTSS 12(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y5
-#define R_636 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_15 \
-	R_54 \
-	R_192 \
-	R_57 \
-	JMP added0
-#define R_637 \
-	R_234 \
-	VFMADD231PS Y12, Y8, Y2 \
-	R_151
-#define R_638 \
-	R_212 \
-	VFMADD231PS Y12, Y8, Y2 \
-	R_192 \
-	R_206 \
-	JMP added1
-#define R_653 \
-	R_287 \
-	VPMADDWD 32(R14), Y9, Y9 \
-	VPMADDWD 32(R14), Y10, Y10
-#define R_661 \
-	R_250 \
-	R_152
-#define R_662 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_543
-#define R_665 \
-	R_435 \
-	VBROADCASTSS 8(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y6 \
-	R_231 \
-	VBROADCASTSS 12(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y7
-#define R_666 \
-	R_212 \
-	VFMADD231PS Y12, Y8, Y4 \
-	R_192 \
-	R_66 \
-	JMP added2
-#define R_667 \
-	VPADDD Y8, Y6, Y6 \
-	VPADDD Y9, Y7, Y7 \
-	R_191 \
-	R_169 \
-	VMOVDQU Y1, 2624(R14) \
-	VMOVDQU Y2, 2592(R14) \
-	VMOVDQU Y3, 2656(R14) \
-	VMOVDQU Y4, 3584(R14) \
-	VMOVDQU Y5, 3648(R14) \
-	VMOVDQU Y6, 3616(R14) \
-	VMOVDQU Y7, 3680(R14) \
-	MOVL $2, CX
-#define R_668 \
-	R_234 \
-	VFMADD231PS Y12, Y8, Y6 \
-	R_151
-#define R_672 \
-	VPBROADCASTD 12(BX), Y15 \
-	R_171 \
-	VPBROADCASTD 16(BX), Y15 \
-	R_90 \
-	R_261 \
-	R_193
-#define R_674 \
-	VPBROADCASTD 24(BX), Y14 \
-	R_186 \
-	R_259 \
-	R_57 \
-	VPBROADCASTD 32(BX), Y14 \
-	R_174
-#define R_697 \
-	R_212 \
-	VFMADD231PS Y12, Y8, Y6 \
-	R_192 \
-	R_231 \
-	JMP added3
-#define R_698 \
-	R_54 \
-	VBROADCASTSS 12(BX), Y14 \
-	R_209 \
-	VBROADCASTSS 16(BX), Y14 \
-	R_350 \
-	VBROADCASTSS 20(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y2
-#define R_699 \
-	R_266 \
-	R_329 \
-	R_260 \
-	VBROADCASTSS 16(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y4 \
-	R_466 \
-	R_351
-#define R_700 \
-	R_214 \
-	R_55 \
-	R_215 \
-	R_90 \
-	R_216 \
-	R_193
-#define R_701 \
-	VPBROADCASTD 24(BX), Y14 \
-	R_15 \
-	R_54 \
-	VPBROADCASTD 28(BX), Y14 \
-	R_40 \
-	R_57 \
-	VPBROADCASTD 32(BX), Y14 \
-	VPMADDWD Y13, Y14, Y14 \
-	R_174 \
-	JMP added0
-#define R_702 \
-	VPADDD Y8, Y3, Y3 \
-	VPADDD Y9, Y4, Y4 \
-	VPADDD Y10, Y5, Y5 \
-	R_357 \
-	VMOVDQU Y3, 2592(R14) \
-	VMOVDQU Y4, 2656(R14) \
-	VMOVDQU Y5, 2720(R14) \
-	MOVL $3, CX
-#define R_703 \
-	VPBROADCASTD 24(BX), Y14 \
-	R_89 \
-	VFMADD231PS Y12, Y8, Y3 \
-	R_259 \
-	R_260 \
-	VPBROADCASTD 32(BX), Y14
-#define R_711 \
-	R_376 \
-	VMOVUPS Y0, 192(R9) \
-	VMOVUPS Y0, 224(R9)
-#define R_730 \
-	PREFETCHT0 4608(DI) \
-	R_365
-#define R_732 \
-	VPBROADCASTD 24(BX), Y14 \
-	R_15 \
-	R_28 \
-	VFMADD231PS Y12, Y8, Y3 \
-	VPBROADCASTD 28(BX), Y14 \
-	R_40 \
-	R_260 \
-	VPBROADCASTD 32(BX), Y14 \
-	VPMADDWD Y13, Y14, Y14 \
-	R_402
-#define R_733 \
-	R_54 \
-	VBROADCASTSS 16(BX), Y14 \
-	R_209 \
-	VBROADCASTSS 20(BX), Y14 \
-	R_350 \
-	VBROADCASTSS 24(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y2 \
-	R_67 \
-	VFMADD231PS Y12, Y11, Y3 \
-	VBROADCASTSS 28(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y3
-#define R_736 \
-	VPBROADCASTD 16(BX), Y15 \
-	R_171 \
-	VPBROADCASTD 20(BX), Y15 \
-	R_90 \
-	R_296 \
-	R_193 \
-	R_217 \
-	R_379
-#define R_739 \
-	R_211 \
-	VPADDD Y10, Y2, Y2 \
-	VPADDD Y11, Y3, Y3 \
-	JMP added0
-#define R_740 \
-	VPBROADCASTD 32(BX), Y14 \
-	R_186 \
-	R_275 \
-	R_57 \
-	VPBROADCASTD 40(BX), Y14 \
-	R_174 \
-	R_360
-#define R_750 \
-	LEAQ 0(R8)(R11*1), SI \
-	MOVQ DX, BX \
-	LEAQ 0(R8)(R11*1), DI
-#define R_751 \
-	LEAQ 32(R8)(R11*1), SI \
-	MOVQ DX, BX
-#define R_752 \
-	R_384 \
-	R_366
-#define R_753 \
-	PREFETCHT0 4608(DI) \
-	R_108 \
-	R_411
-#define R_754 \
-	R_228 \
-	R_276
-#define R_755 \
-	R_150 \
-	R_445
-#define R_756 \
-	R_398 \
-	R_42
-#define R_757 \
-	VPBROADCASTD 12(BX), Y14 \
-	R_117
-#define R_758 \
-	PREFETCHT0 4608(R13) \
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-#define R_759 \
-	VMOVDQU 192(SI), Y12 \
-	R_44
-#define R_763 \
-	R_108 \
-	R_199
-#define R_764 \
-	R_299 \
-	VBROADCASTSS 16(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y4 \
-	R_66 \
-	R_351 \
-	R_489 \
-	VBROADCASTSS 24(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y6 \
-	R_67 \
-	VFMADD231PS Y12, Y11, Y7 \
-	VBROADCASTSS 28(BX), Y14 \
-	VFMADD231PS Y14, Y13, Y7
-#define R_765 \
-	R_236 \
-	R_55 \
-	R_218 \
-	R_90 \
-	R_219 \
-	R_193 \
-	R_220 \
-	R_379
-#define R_766 \
-	VPBROADCASTD 32(BX), Y14 \
-	R_15 \
-	R_54 \
-	VPBROADCASTD 36(BX), Y14 \
-	R_40 \
-	R_57 \
-	VPBROADCASTD 40(BX), Y14 \
-	VPMADDWD Y13, Y14, Y14 \
-	R_174 \
-	R_409 \
-	R_361
-#define R_771 \
-	R_150 \
-	R_411
-#define R_772 \
-	R_228 \
-	R_301
-#define R_773 \
-	PREFETCHT0 4608(DI) \
-	R_108 \
-	R_445
-#define R_774 \
-	VMOVDQU 192(SI), Y12 \
-	R_42
-#define R_775 \
-	R_398 \
-	R_44
-#define R_776 \
-	VPBROADCASTD 12(BX), Y14 \
-	R_148
-#define R_780 \
-	R_123 \
-	R_199
-#define R_781 \
-	R_24 \
-	R_92 \
-	VPBROADCASTD 0(BX), Y14
-#define R_782 \
-	R_25 \
-	R_92
-#define R_789 \
+#define R_829 \
 	MOVQ DX, R13 \
 	LEAQ 2560(BX), R14
-#define R_790 \
+#define R_830 \
 	VMOVDQU 0(R14), Y4 \
 	VMOVDQU 32(R14), Y5
-#define R_800 \
-	R_335 \
-	VPADDD Y10, Y6, Y6 \
-	VPADDD Y11, Y7, Y7 \
-	R_357 \
-	VMOVDQU Y3, 2752(R14) \
-	VMOVDQU Y4, 2592(R14) \
-	VMOVDQU Y5, 2656(R14) \
-	VMOVDQU Y6, 2720(R14) \
-	VMOVDQU Y7, 2784(R14) \
-	MOVL $4, CX
-#define R_801 \
-	VPBROADCASTD 32(BX), Y14 \
-	R_89 \
-	VFMADD231PS Y12, Y8, Y4 \
-	R_275 \
-	R_66 \
-	VPBROADCASTD 40(BX), Y14 \
-	R_61 \
-	VFMADD231PS Y12, Y10, Y6 \
-	R_360
-#define R_807 \
-	R_150 \
-	R_199
-#define R_808 \
-	VMOVDQU 0(SI), Y12 \
-	R_92 \
-	VPBROADCASTD 0(BX), Y14
-#define R_809 \
-	VMOVDQU 64(SI), Y12 \
-	R_92
-#define R_810 \
-	ADDQ R11, R13 \
-	ADDQ $1024, R14 \
-	DECQ CX \
-	JNZ tile
-#define R_811 \
+#define R_833 \
+	R_669 \
+	VPADDD Y14, Y8, Y8
+#define R_834 \
+	R_562 \
+	R_286 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_173 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_175
+#define R_841 \
+	VPSRLW $4, Y13, Y14 \
+	VPAND integerLow4<>(SB), Y13, Y13 \
+	VPAND integerLow4<>(SB), Y14, Y14
+#define R_843 \
+	R_672 \
+	VPBROADCASTD 8(BX), Y13 \
+	VPMADDUBSW Y13, Y14, Y4 \
+	VPMADDUBSW Y13, Y15, Y5
+#define R_844 \
+	R_314 \
+	R_290 \
+	R_216 \
+	R_75
+#define R_846 \
+	CMPQ integerArgs_scale(AX), $const_scaleFactors \
+	JEQ scalesOut \
+	R_118
+#define R_847 \
 	PREFETCHT0 4608(R8) \
 	PREFETCHT0 4608(R8)(R11*1) \
 	PREFETCHT0 4672(R8) \
 	PREFETCHT0 4672(R8)(R11*1)
-#define R_813 \
+#define R_849 \
 	VBROADCASTSS (R13), Y14 \
 	VCVTDQ2PS Y4, Y4 \
 	VMULPS Y0, Y4, Y4
-#define R_814 \
-	VFMADD213PS 0(DI), Y14, Y4 \
-	VMOVUPS Y4, 0(DI) \
-	VCVTDQ2PS Y5, Y5 \
-	VMULPS Y1, Y5, Y5
-#define R_826 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_186 \
-	JMP added0
-#define R_828 \
-	R_610 \
-	R_57 \
-	JMP added0
-#define R_829 \
+#define R_863 \
+	R_353 \
+	R_60
+#define R_867 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_73 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_174 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_285 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_286 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_173 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_175
+#define R_868 \
+	R_562 \
+	R_536 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_286 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_173 \
+	R_561
+#define R_871 \
+	R_355 \
+	VMOVDQU integerRaised<>(SB), Y14 \
+	R_583
+#define R_872 \
 	R_637 \
-	R_206 \
-	JMP added1
-#define R_830 \
-	R_615 \
-	R_66 \
-	JMP added2
-#define R_831 \
-	R_668 \
-	R_231 \
-	JMP added3
-#define R_835 \
-	VPAND integerNibbles<>(SB), Y11, Y11 \
-	VMOVDQU 192(R13), Y14
-#define R_840 \
-	VPBROADCASTD 32(BX), Y14 \
-	R_15 \
-	R_28 \
-	VFMADD231PS Y12, Y8, Y4 \
-	VPBROADCASTD 36(BX), Y14 \
-	R_40 \
-	R_66 \
-	VPBROADCASTD 40(BX), Y14 \
-	VPMADDWD Y13, Y14, Y14 \
-	R_61 \
-	VFMADD231PS Y12, Y10, Y6 \
-	R_409 \
-	R_362
-#define R_841 \
-	R_42 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_117 \
-	VPBROADCASTD 20(BX), Y14 \
-	R_122
-#define R_842 \
-	VPBROADCASTD 24(BX), Y14 \
-	R_117 \
-	VPBROADCASTD 28(BX), Y14 \
-	R_122
-#define R_843 \
-	R_44 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_148 \
-	VPBROADCASTD 20(BX), Y14 \
-	R_183
-#define R_844 \
-	VPBROADCASTD 24(BX), Y14 \
-	R_148 \
-	VPBROADCASTD 28(BX), Y14 \
-	R_183
-#define R_845 \
-	R_184 \
-	R_199
-#define R_846 \
+	CMPQ integerArgs_scale(AX), $const_scaleFactors \
+	JNE group \
+	XORL R11, R11 \
+	MOVL $1, CX
+#define R_873 \
 	MOVQ CX, R15 \
 	SHLQ $2, R15 \
 	MOVQ R8, SI \
 	MOVQ R9, DI \
 	MOVQ integerArgs_decoded(AX), BX
-#define R_852 \
-	R_674 \
-	JMP added0
-#define R_853 \
-	VPAND integerNibbles<>(SB), Y11, Y11 \
-	VMOVDQU 224(R13), Y14
-#define R_854 \
-	MOVQ integerArgs_weights(AX), R8 \
-	ADDQ $1024, integerArgs_decoded(AX) \
-	MOVL $1, CX
-#define R_855 \
-	SUBQ $1024, integerArgs_decoded(AX) \
-	R_451 \
-	MOVQ integerArgs_per(AX), CX
-#define R_863 \
-	CALL integerFactors2KAVX2<>(SB) \
-	R_154
-#define R_865 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_407
-#define R_869 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_672
-#define R_873 \
+#define R_874 \
+	VFMADD213PS 0(DI), Y14, Y4 \
+	VMOVUPS Y4, 0(DI) \
+	VCVTDQ2PS Y5, Y5 \
+	VMULPS Y1, Y5, Y5
+#define R_882 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_167 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_60
+#define R_895 \
+	ADDQ $1024, BX \
+	MOVQ integerArgs_tiles(AX), DI \
+	SHRQ $1, DI \
+	IMULQ integerArgs_outTile(AX), DI \
+	ADDQ R9, DI \
+	LEAQ (R8)(R11*1), SI \
+	JMP tile
+#define R_896 \
+	ADDQ R15, DX \
+	R_93 \
+	R_176 \
+	R_251 \
+	MOVQ integerArgs_per(AX), CX \
+	SHRQ $1, CX \
+	IMULQ R15, CX \
+	ADDQ CX, DX \
+	ADDQ integerArgs_tail(AX), R8 \
+	SUBQ integerArgs_per(AX), R12
+#define R_897 \
+	R_423 \
+	R_60 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_142
+#define R_911 \
+	R_133 \
+	R_300 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_915 \
+	VMOVDQU 64(SI), Y12 \
+	PREFETCHT0 4672(SI)
+#define R_916 \
+	TESTQ R11, R11 \
+	JZ end \
+	R_767
+#define R_917 \
+	R_133 \
+	R_143
+#define R_918 \
+	DECQ CX \
+	JNZ clear \
+	LEAQ integerTimes<>(SB), R14
+#define R_919 \
+	MOVL $2, CX \
+	CALL integerFactorsXSAVX2<>(SB)
+#define R_920 \
+	R_677 \
+	R_183
+#define R_924 \
+	DPBUSD(13, 14, 10) \
+	DPBUSD(13, 15, 11)
+#define R_926 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_73 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_174 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_285 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_536 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_286 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_173 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_175 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_284
+#define R_927 \
 	VFMADD213PS 32(DI), Y14, Y5 \
 	VMOVUPS Y5, 32(DI) \
 	ADDQ $64, DI \
@@ -1679,441 +1738,1100 @@
 	JZ end \
 	MOVQ integerArgs_decoded(AX), CX \
 	CMPQ BX, CX
-#define R_874 \
-	ADDQ $1024, BX \
-	MOVQ integerArgs_tiles(AX), DI \
-	SHRQ $1, DI \
-	IMULQ integerArgs_outTile(AX), DI \
-	ADDQ R9, DI \
-	LEAQ (R8)(R11*1), SI \
-	JMP tile
-#define R_878 \
-	R_811 \
+#define R_928 \
+	R_644 \
+	R_252 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_60 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_142
+#define R_929 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_167 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_252 \
+	VPBROADCASTD 56(BX), Y13
+#define R_938 \
+	R_634 \
+	VPMADDWD 0(R14), Y6, Y6 \
+	VPMADDWD 32(R14), Y7, Y7
+#define R_939 \
+	R_122 \
+	VPADDD Y14, Y6, Y6 \
+	R_123 \
+	VPADDD Y14, Y7, Y7
+#define R_940 \
+	R_511 \
+	PREFETCHT0 4672(SI)
+#define R_941 \
+	R_133 \
+	R_143 \
+	R_176
+#define R_945 \
+	VPADDD Y13, Y8, Y8 \
+	VPADDD Y13, Y9, Y9
+#define R_953 \
+	VPADDD 256(R13), Y8, Y8 \
+	VPADDD 288(R13), Y9, Y9
+#define R_958 \
+	MOVQ integerArgs_steps(AX), CX \
+	MOVQ integerArgs_planes(AX), R10
+#define R_959 \
+	VMOVDQU 256(SI), Y14 \
+	VMOVDQU 288(SI), Y15
+#define R_960 \
+	VMOVDQU 320(SI), Y14 \
+	VMOVDQU 352(SI), Y15
+#define R_961 \
+	VMOVDQU 384(SI), Y14 \
+	VMOVDQU 416(SI), Y15
+#define R_962 \
+	VMOVDQU 448(SI), Y14 \
+	VMOVDQU 480(SI), Y15
+#define R_963 \
+	R_574 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_60 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_142 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_271
+#define R_969 \
+	VFMADD231PS 64(SI), Y13, Y8 \
+	VMOVUPS Y8, 256(R9) \
+	VFMADD231PS 96(SI), Y13, Y9 \
+	VMOVUPS Y9, 288(R9)
+#define R_971 \
+	VPMADDWD Y14, Y13, Y12 \
+	VPADDD Y12, Y8, Y8 \
+	VPMADDWD Y15, Y13, Y12 \
+	VPADDD Y12, Y9, Y9
+#define R_976 \
+	VMOVUPS Y10, 320(R9) \
+	VMOVUPS Y11, 352(R9) \
+	JMP added
+#define R_981 \
+	XORL R15, R15 \
+	ADDQ $128, SI
+#define R_986 \
+	R_788 \
+	VPBROADCASTD 0(BX), Y14
+#define R_987 \
+	R_219 \
+	VPADDD Y14, Y6, Y6
+#define R_988 \
+	R_242 \
+	VPADDD Y14, Y7, Y7
+#define R_991 \
+	LEAQ (R13)(R15*1), SI \
+	MOVQ integerArgs_per(AX), CX
+#define R_994 \
+	R_133 \
+	R_300 \
+	R_143
+#define R_995 \
+	R_638 \
+	R_846 \
+	R_194
+#define R_999 \
+	R_403 \
+	R_379 \
+	VPBROADCASTD 4(BX), Y13 \
+	R_380
+#define R_1000 \
+	R_673 \
+	R_252 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_321 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_60 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_142 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_271
+#define R_1006 \
+	R_654 \
+	VMULPS Y13, Y10, Y10 \
+	VFMADD213PS 320(R9), Y14, Y10 \
+	VCVTDQ2PS Y11, Y11 \
+	VMULPS Y13, Y11, Y11 \
+	VFMADD213PS 352(R9), Y15, Y11
+#define R_1009 \
+	CMPQ integerArgs_planes(AX), $1 \
+	JEQ whole \
+	SUBQ integerArgs_second(AX), R14
+#define R_1010 \
+	R_102 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_166
+#define R_1012 \
+	R_843 \
+	VPBROADCASTD 12(BX), Y13 \
+	VPMADDUBSW Y13, Y14, Y6 \
+	VPMADDUBSW Y13, Y15, Y7
+#define R_1013 \
+	R_791 \
+	VPBROADCASTD 0(BX), Y14
+#define R_1014 \
+	ADDQ R11, R13 \
+	ADDQ $1024, R14 \
+	DECQ CX \
+	JNZ tile
+#define R_1017 \
+	R_133 \
+	R_300 \
+	R_143 \
+	R_176
+#define R_1021 \
+	R_589 \
+	VPBROADCASTD 4(BX), Y14
+#define R_1022 \
+	VPAND integerNibbles<>(SB), Y11, Y11 \
+	VMOVDQU 192(R13), Y14
+#define R_1026 \
+	VMOVDQA Y13, Y12 \
+	VMOVDQU 32(R13), Y13
+#define R_1034 \
+	ADDQ $16, BX \
+	R_349
+#define R_1035 \
+	ADDQ $96, BX \
+	SUBQ $2, CX
+#define R_1036 \
+	R_634 \
+	R_347 \
+	R_273
+#define R_1037 \
+	R_574 \
+	VPBROADCASTD 12(BX), Y13 \
+	VPMADDUBSW Y13, Y8, Y6 \
+	VPMADDUBSW Y13, Y10, Y7 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_60 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_142 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_271 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_4 \
+	R_99
+#define R_1039 \
+	R_392 \
+	R_182 \
+	R_389 \
+	VMULPS Y14, Y8, Y8 \
+	VFMADD213PS 256(R9), Y13, Y8 \
+	VCVTDQ2PS Y9, Y9 \
+	VMULPS Y15, Y9, Y9 \
+	VFMADD213PS 288(R9), Y13, Y9 \
+	R_587
+#define R_1040 \
+	TESTQ CX, CX \
+	JNZ more \
+	DECQ R10 \
+	JZ planesEnd \
+	ADDQ integerArgs_second(AX), R14 \
+	MOVQ DX, BX \
+	MOVQ integerArgs_steps(AX), CX
+#define R_1041 \
+	ADDQ R15, SI \
+	R_622 \
+	JNZ pair \
+	MOVQ integerArgs_per(AX), CX \
+	SHLQ $5, CX \
+	SUBQ CX, BX
+#define R_1042 \
+	R_301 \
+	VPXOR Y8, Y8, Y8 \
+	VPXOR Y9, Y9, Y9
+#define R_1044 \
+	R_590 \
+	VPBROADCASTD 4(BX), Y14
+#define R_1045 \
+	VPAND integerNibbles<>(SB), Y11, Y11 \
+	VMOVDQU 224(R13), Y14
+#define R_1046 \
+	MOVQ integerArgs_weights(AX), R8 \
+	ADDQ $1024, integerArgs_decoded(AX) \
+	MOVL $1, CX
+#define R_1047 \
+	SUBQ $1024, integerArgs_decoded(AX) \
+	R_642 \
+	MOVQ integerArgs_per(AX), CX
+#define R_1048 \
+	VMOVDQA Y13, Y12 \
+	VMOVDQU 64(R13), Y13
+#define R_1050 \
+	VCVTPH2PS 0(SI), Y0 \
+	VCVTPH2PS 16(SI), Y1 \
+	R_829
+#define R_1052 \
+	ADDQ $64, SI \
+	R_493
+#define R_1053 \
+	R_346 \
+	R_347 \
+	R_75
+#define R_1056 \
+	ADDQ $48, BX \
+	R_349
+#define R_1057 \
+	ADDQ $128, BX \
+	SUBQ $2, CX
+#define R_1058 \
+	R_938 \
+	R_347 \
+	R_273 \
+	R_342
+#define R_1060 \
+	ADDQ $128, SI \
+	R_503
+#define R_1062 \
+	R_739 \
+	VPBROADCASTD 0(BX), Y12
+#define R_1064 \
+	R_700 \
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+#define R_1073 \
+	VPMOVZXWD 48(R13), Y13 \
+	VPSLLD $16, Y13, Y13
+#define R_1074 \
+	R_280 \
+	VFMADD231PS Y12, Y8, Y1
+#define R_1075 \
+	R_705 \
+	R_321 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_16 \
+	R_99 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_60 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_142 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_271 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_4 \
+	R_99
+#define R_1076 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_102 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_166 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_249
+#define R_1077 \
+	R_847 \
 	PREFETCHT0 4736(R8) \
 	PREFETCHT0 4736(R8)(R11*1) \
 	PREFETCHT0 4800(R8) \
 	PREFETCHT0 4800(R8)(R11*1)
-#define R_879 \
-	LEAQ (R13)(R15*1), SI \
-	MOVQ integerArgs_per(AX), CX
-#define R_882 \
-	R_303 \
-	R_88 \
-	R_71 \
-	R_56 \
-	ADDQ $64, SI \
-	R_20
-#define R_885 \
-	CMPQ integerArgs_scale(AX), $const_scaleFirst \
-	JEQ first0 \
-	R_185
-#define R_886 \
-	CMPQ integerArgs_scale(AX), $const_scaleFirst \
-	JEQ first1 \
-	R_224
-#define R_888 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_407
-#define R_889 \
-	VPADDD Y14, Y10, Y10 \
-	VCVTDQ2PS Y10, Y10 \
-	VMULPS Y12, Y10, Y10 \
-	VBROADCASTSS 8(BX), Y14
-#define R_890 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_736
-#define R_893 \
-	R_751 \
-	LEAQ 4(R8)(R11*1), DI
-#define R_894 \
-	CALL integerFactors3KAVX2<>(SB) \
-	R_154
-#define R_900 \
-	MOVL $2, CX \
-	R_497
-#define R_901 \
-	CALL integerSuperKAVX2<>(SB) \
-	R_342
-#define R_902 \
-	R_508 \
-	ADDQ $128, SI
-#define R_903 \
-	R_123 \
-	R_412 \
-	VPOR Y14, Y13, Y13
-#define R_907 \
-	ADDQ R15, DX \
-	R_70 \
-	R_109 \
-	R_201 \
-	MOVQ integerArgs_per(AX), CX \
-	SHRQ $1, CX \
-	IMULQ R15, CX \
-	ADDQ CX, DX \
-	ADDQ integerArgs_tail(AX), R8 \
-	SUBQ integerArgs_per(AX), R12
-#define R_909 \
-	R_203 \
-	R_55 \
-	R_88 \
-	R_71 \
-	R_55 \
-	ADDQ $64, SI \
-	R_20
-#define R_911 \
-	VPBROADCASTD 4(BX), Y15 \
-	R_56 \
-	R_272 \
-	R_71 \
-	R_56 \
-	R_179 \
-	R_20
-#define R_917 \
-	R_80 \
-	R_55 \
-	R_81 \
-	R_90 \
-	R_273
-#define R_918 \
-	MOVL $1, CX \
-	R_497
-#define R_919 \
-	CALL integerSuperKAVX2<>(SB) \
-	R_377
-#define R_920 \
-	R_573 \
-	ADDQ $128, SI
-#define R_921 \
-	R_184 \
-	R_412 \
-	VPOR Y14, Y13, Y13
-#define R_925 \
-	R_147 \
-	VPADDD Y14, Y11, Y11
-#define R_926 \
-	R_123 \
-	R_446 \
-	VPOR Y14, Y13, Y13
-#define R_928 \
-	LEAQ 32(R8), SI \
-	MOVQ DX, BX \
-	LEAQ 32(R8), DI
-#define R_929 \
-	CALL integerFactors6KAVX2<>(SB) \
-	R_154
-#define R_931 \
-	R_395 \
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
-#define R_932 \
-	R_42 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_117
-#define R_934 \
-	R_757 \
-	ADDQ $256, SI \
-	R_20
-#define R_937 \
-	R_44 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_148
-#define R_943 \
-	ADDQ R15, SI \
+#define R_1078 \
+	R_567 \
+	R_347 \
+	R_200
+#define R_1080 \
 	ADDQ $64, BX \
-	SUBQ $2, CX \
-	JNZ pair \
-	MOVQ integerArgs_per(AX), CX \
-	SHLQ $5, CX \
-	SUBQ CX, BX \
-	R_813
-#define R_944 \
-	R_327 \
-	R_88 \
-	R_80 \
-	R_56 \
-	R_81 \
-	R_87 \
-	ADDQ $64, SI \
-	R_39
-#define R_946 \
-	VPBROADCASTD 4(BX), Y15 \
-	R_55 \
-	R_272 \
-	R_71 \
-	R_55 \
-	R_179 \
-	R_20
-#define R_947 \
-	VPBROADCASTD 8(BX), Y15 \
-	R_269 \
-	R_227 \
-	R_255 \
-	R_56 \
-	R_81 \
-	R_87 \
-	R_179 \
-	R_39
-#define R_948 \
-	VPBROADCASTD 8(BX), Y15 \
-	R_348 \
-	R_227 \
-	R_255 \
-	R_55 \
-	R_81 \
-	R_90 \
-	R_179 \
-	R_39
-#define R_949 \
-	R_71 \
-	R_55 \
-	R_256
-#define R_950 \
-	VPBROADCASTD 8(BX), Y15 \
-	R_228
-#define R_952 \
-	R_116 \
-	VPADDD Y14, Y11, Y11
-#define R_953 \
-	R_184 \
-	R_446 \
-	VPOR Y14, Y13, Y13
-#define R_955 \
-	R_42 \
-	VPBROADCASTD 4(BX), Y14 \
-	R_117
-#define R_957 \
-	R_776 \
-	ADDQ $256, SI \
-	R_20
-#define R_961 \
-	R_419 \
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
-#define R_962 \
-	R_521 \
+	R_349
+#define R_1084 \
+	R_765 \
+	VPBROADCASTD 0(BX), Y12
+#define R_1086 \
 	VPBROADCASTD 12(BX), Y14 \
-	R_122
-#define R_963 \
-	R_842 \
-	ADDQ $256, SI \
-	R_39
-#define R_964 \
+	R_279 \
+	R_722
+#define R_1087 \
+	R_579 \
+	R_723 \
+	JEQ half0 \
+	JGT other0
+#define R_1088 \
+	R_15 \
+	VPMOVZXWD 32(R13), Y13 \
+	VPSLLD $16, Y13, Y13
+#define R_1089 \
 	VMOVDQU 0(SI), Y12 \
-	R_548
-#define R_967 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_274
-#define R_968 \
-	R_54 \
-	R_57 \
-	R_35 \
-	VFMADD231PS Y12, Y10, Y2
-#define R_972 \
+	R_720
+#define R_1095 \
+	R_280 \
+	VFMADD231PS Y12, Y8, Y3
+#define R_1103 \
+	PREFETCHT0 4608(R13) \
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+#define R_1104 \
 	VCVTPH2PS 0(R13), Y12 \
-	JMP scaled2
-#define R_973 \
-	VCVTPH2PS 16(R13), Y12 \
-	JMP scaled3
-#define R_974 \
-	CALL integerFactorsXSAVX2<>(SB) \
-	R_154
-#define R_975 \
-	R_420 \
-	VPBROADCASTD 24(BX), Y14
-#define R_981 \
-	R_230 \
-	R_348 \
-	R_88 \
-	R_80 \
-	R_55 \
-	R_81 \
-	R_90 \
-	ADDQ $64, SI \
-	R_39
-#define R_982 \
-	R_44 \
-	VPBROADCASTD 4(BX), Y14 \
-	R_148
-#define R_983 \
-	JNZ signed0 \
-	R_13 \
-	R_758 \
-	JNZ zeroHalf0 \
-	JMP zero0
-#define R_984 \
-	JNZ signed1 \
-	R_13 \
-	TESTQ $const_scaleF16, integerArgs_scale(AX) \
-	JNZ zeroHalf1 \
-	JMP zero1
-#define R_985 \
-	R_547 \
-	VPBROADCASTD 12(BX), Y14 \
-	R_183
-#define R_986 \
-	R_844 \
-	ADDQ $256, SI \
-	R_39
-#define R_987 \
-	VMOVDQU 0(SI), Y12 \
-	R_575
-#define R_988 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_258
-#define R_989 \
-	R_265 \
-	JGT other3 \
-	R_29
-#define R_990 \
+	VCVTPH2PS 32(R13), Y13
+#define R_1105 \
 	VMOVUPS 0(R13), Y12 \
-	JMP scaled2
-#define R_991 \
+	VMOVUPS 64(R13), Y13
+#define R_1106 \
+	VPBROADCASTD 8(BX), Y14 \
+	R_729
+#define R_1107 \
+	VCVTPH2PS 16(R13), Y12 \
+	VCVTPH2PS 48(R13), Y13
+#define R_1108 \
 	VMOVUPS 32(R13), Y12 \
-	JMP scaled3
-#define R_992 \
-	R_399 \
-	VPBROADCASTD 4(BX), Y14
-#define R_993 \
-	R_420 \
+	VMOVUPS 96(R13), Y13
+#define R_1109 \
+	R_749 \
+	TESTQ $const_scaleZero, integerArgs_scale(AX)
+#define R_1114 \
+	R_278 \
+	VPBROADCASTD 4(BX), Y14 \
+	R_279
+#define R_1115 \
+	VMOVDQU 192(SI), Y12 \
+	R_278
+#define R_1116 \
+	R_579 \
+	CMPQ integerArgs_scale(AX), $const_scaleF16 \
+	JEQ half1 \
+	JGT other1 \
+	R_45
+#define R_1117 \
+	R_598 \
+	R_723 \
+	JEQ half2 \
+	JGT other2
+#define R_1119 \
+	ADDQ DX, R9 \
+	DECQ R10 \
+	JNZ tile \
+	ADDQ R11, R8 \
+	LEAQ (CX)(DX*1), R9
+#define R_1122 \
+	VPBROADCASTD 12(BX), Y14 \
+	R_266 \
+	R_722
+#define R_1123 \
+	VPMOVZXBD 32(R13), Y13 \
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+#define R_1124 \
+	VPMOVZXBD 64(R13), Y13 \
+	VMOVUPS 0(R13), Y12
+#define R_1125 \
+	VMOVDQU 0(SI), Y12 \
+	R_747
+#define R_1126 \
+	VPMOVZXBD 72(R13), Y13 \
+	VMOVUPS 32(R13), Y12
+#define R_1130 \
+	R_531 \
+	VFMADD231PS Y12, Y9, Y1
+#define R_1131 \
+	R_280 \
+	VFMADD231PS Y12, Y8, Y4
+#define R_1135 \
+	R_750 \
+	VPBROADCASTD 0(BX), Y12
+#define R_1136 \
+	R_577 \
+	R_312 \
+	VPBROADCASTD 0(BX), Y14
+#define R_1137 \
+	R_312 \
+	VPBROADCASTD 8(BX), Y14
+#define R_1139 \
+	ADDQ $128, SI \
+	ADDQ $16, BX \
+	DECQ CX
+#define R_1141 \
+	R_598 \
+	CMPQ integerArgs_scale(AX), $const_scaleF16 \
+	JEQ half3 \
+	JGT other3 \
+	R_45
+#define R_1142 \
+	XORL R11, R11 \
+	MOVQ $1, R10 \
+	MOVQ integerArgs_tiles(AX), CX \
+	TESTQ $1, CX \
+	JNZ tile
+#define R_1143 \
+	R_265 \
+	VPBROADCASTD 4(BX), Y14 \
+	R_266
+#define R_1144 \
+	VMOVDQU 192(SI), Y12 \
+	R_265
+#define R_1145 \
+	VPMOVZXBD 40(R13), Y13 \
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+#define R_1146 \
+	VPBROADCASTD 4(BX), Y14 \
+	R_201 \
+	VPADDD Y15, Y9, Y9
+#define R_1147 \
+	R_721 \
+	VPBROADCASTD 12(BX), Y14 \
+	R_580
+#define R_1148 \
+	R_278 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_279 \
+	VPBROADCASTD 20(BX), Y14 \
+	R_580
+#define R_1151 \
+	R_531 \
+	VFMADD231PS Y12, Y9, Y3
+#define R_1152 \
+	R_280 \
+	VFMADD231PS Y12, Y8, Y6
+#define R_1156 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_729
+#define R_1157 \
+	VPBROADCASTD 20(BX), Y14 \
+	VPMADDWD Y13, Y14, Y14 \
+	VPADDD Y14, Y9, Y9
+#define R_1158 \
+	VMOVDQU 0(SI), Y12 \
+	R_312 \
+	VPBROADCASTD 0(BX), Y14
+#define R_1162 \
+	ADDQ $32, BX \
+	R_706 \
+	R_183
+#define R_1171 \
+	CALL integerSuperXSRaisedAVX2<>(SB) \
+	R_211
+#define R_1174 \
+	R_44 \
+	VPOR Y14, Y13, Y13
+#define R_1175 \
+	R_784 \
+	VMOVDQU 32(SI), Y12 \
+	R_355
+#define R_1176 \
+	VPBROADCASTD 24(BX), Y14 \
+	R_279 \
+	VPBROADCASTD 28(BX), Y14 \
+	R_580 \
+	R_599 \
+	DECQ CX
+#define R_1177 \
+	R_531 \
+	VFMADD231PS Y12, Y9, Y5
+#define R_1178 \
+	VPBROADCASTD 4(BX), Y14 \
+	R_172
+#define R_1179 \
+	R_748 \
+	VPBROADCASTD 12(BX), Y14 \
+	R_600
+#define R_1180 \
+	R_265 \
+	VPBROADCASTD 16(BX), Y14 \
+	R_266 \
+	VPBROADCASTD 20(BX), Y14 \
+	R_600
+#define R_1183 \
+	VMOVDQU 64(SI), Y12 \
+	R_514 \
 	VPBROADCASTD 12(BX), Y14
-#define R_994 \
-	TESTQ R15, R15 \
-	JNZ factors0 \
-	R_101 \
-	R_6
-#define R_996 \
-	R_69 \
-	VPADDD Y14, Y11, Y11
-#define R_1002 \
-	R_110 \
+#define R_1184 \
+	VPADDD Y14, Y9, Y9 \
+	VMOVDQU 0(SI), Y12 \
+	R_514 \
+	VPBROADCASTD 8(BX), Y14
+#define R_1185 \
+	R_312 \
+	VPBROADCASTD 16(BX), Y14
+#define R_1186 \
+	VPADDD Y14, Y9, Y9 \
+	R_635 \
+	DECQ CX
+#define R_1189 \
+	R_169 \
+	R_49 \
+	R_782 \
+	R_214 \
+	R_808
+#define R_1192 \
+	VPSRLW $0, Y14, Y12 \
+	VPSRLW $2, Y14, Y13 \
+	R_783
+#define R_1193 \
+	VMOVDQU 0(SI), Y12 \
+	R_355
+#define R_1194 \
+	R_89 \
+	VPOR Y14, Y13, Y13
+#define R_1195 \
+	VMOVDQU integerValues<>(SB), Y14 \
+	R_583
+#define R_1197 \
+	R_537 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_538
+#define R_1201 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_102
+#define R_1203 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_1010
+#define R_1204 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_249
+#define R_1208 \
+	R_219 \
+	VPADDD Y14, Y8, Y8
+#define R_1214 \
+	R_531 \
+	VFMADD231PS Y12, Y9, Y7
+#define R_1215 \
+	VPBROADCASTD 24(BX), Y14 \
+	R_266 \
+	VPBROADCASTD 28(BX), Y14 \
+	R_600 \
+	R_599 \
+	DECQ CX
+#define R_1216 \
+	VMOVDQU 0(SI), Y12 \
+	R_514 \
+	VPBROADCASTD 4(BX), Y14
+#define R_1217 \
+	R_511 \
+	R_514 \
+	VPBROADCASTD 24(BX), Y14
+#define R_1218 \
+	R_169 \
+	VMOVDQU 64(SI), Y9 \
+	PREFETCHT0 4672(SI) \
+	VMOVDQU 32(SI), Y10 \
+	VMOVDQU 96(SI), Y11
+#define R_1219 \
+	VMOVDQU 128(SI), Y8 \
+	PREFETCHT0 4736(SI) \
+	VMOVDQU 192(SI), Y9 \
+	PREFETCHT0 4800(SI) \
+	VMOVDQU 160(SI), Y10 \
+	VMOVDQU 224(SI), Y11
+#define R_1220 \
+	R_239 \
+	R_782 \
+	R_240 \
+	R_808
+#define R_1221 \
+	VPSRLW $4, Y14, Y12 \
+	VPSRLW $6, Y14, Y13 \
+	R_783
+#define R_1222 \
+	R_785 \
+	VMOVDQU 64(SI), Y12 \
+	R_355
+#define R_1223 \
+	R_810 \
+	VMOVDQU Y10, 320(R13) \
+	VMOVDQU Y11, 352(R13)
+#define R_1224 \
+	R_102 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_166
+#define R_1225 \
+	R_1076 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_291
+#define R_1226 \
+	R_1012 \
+	VPBROADCASTD 16(BX), Y13 \
+	VPMADDUBSW Y13, Y14, Y8 \
+	VPMADDUBSW Y13, Y15, Y9
+#define R_1227 \
+	R_618 \
+	VPBROADCASTD 8(BX), Y14
+#define R_1228 \
+	R_242 \
+	VPADDD Y14, Y9, Y9
+#define R_1234 \
+	R_292 \
 	VMOVDQU Y14, 0(R14)(R15*2)
-#define R_1006 \
+#define R_1238 \
 	DECQ CX \
 	JNZ group \
 	VZEROUPPER
-#define R_1010 \
+#define R_1242 \
 	VPBROADCASTD (SI), Y14 \
 	VPMADDWD 2048(BX), Y14, Y15
-#define R_1017 \
-	VPXOR Y11, Y11, Y11 \
-	R_278
-#define R_1018 \
-	TESTQ R15, R15 \
-	JNZ factors1 \
-	R_119 \
-	R_29
-#define R_1019 \
-	R_399 \
+#define R_1245 \
+	ADDQ $32, BX \
+	SUBQ $2, CX
+#define R_1252 \
+	R_786 \
+	VMOVDQU 96(SI), Y12 \
+	R_355
+#define R_1253 \
+	R_619 \
 	VPBROADCASTD 8(BX), Y14
-#define R_1020 \
-	R_94 \
-	VPADDD Y14, Y11, Y11
-#define R_1021 \
-	R_855 \
+#define R_1254 \
+	R_1047 \
 	VCVTPH2PS (R13), Y12 \
 	VCVTPH2PS 16(R13), Y13 \
 	LEAQ 1024(R14), SI \
 	MOVQ R14, DI
-#define R_1024 \
+#define R_1256 \
 	XORL R15, R15 \
 	MOVQ integerArgs_per(AX), DI \
 	SHLQ $5, DI
-#define R_1025 \
-	R_110 \
+#define R_1257 \
+	R_292 \
 	VMOVDQU Y14, 64(R14)(R15*2)
-#define R_1027 \
-	R_878 \
+#define R_1259 \
+	R_1077 \
 	PREFETCHT0 4864(R8) \
 	PREFETCHT0 4864(R8)(R11*1) \
-	R_846
-#define R_1028 \
-	VCVTPH2PS 0(SI), Y0 \
-	VCVTPH2PS 16(SI), Y1 \
-	R_789
-#define R_1029 \
-	R_285 \
-	VPMADDWD 0(R14), Y9, Y9 \
-	JMP summed0
-#define R_1030 \
-	R_287 \
-	VPMADDWD 32(R14), Y9, Y9 \
-	JMP summed1
-#define R_1034 \
-	VPXOR Y11, Y11, Y11 \
-	R_304
-#define R_1036 \
-	R_405 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_1041 \
+	R_873
+#define R_1260 \
+	VPADDD Y15, Y5, Y5 \
+	R_1041 \
+	R_849 \
+	R_874 \
+	R_927
+#define R_1270 \
 	VMOVDQU 0(SI), Y14 \
-	R_532 \
+	R_824 \
 	VMULPS Y12, Y14, Y14 \
 	VMOVUPS Y14, 0(DI) \
 	VMOVDQU 32(SI), Y14 \
-	R_532 \
+	R_824 \
 	VMULPS Y13, Y14, Y14 \
 	VMOVUPS Y14, 32(DI) \
 	ADDQ $64, SI
-#define R_1042 \
-	R_110 \
+#define R_1271 \
+	R_292 \
 	VMOVDQU Y14, 32(R14)(R15*2)
-#define R_1043 \
+#define R_1272 \
 	VMOVDQU Y12, 2080(R14)(R15*1) \
 	ADDQ $32, SI \
 	ADDQ $64, R15 \
 	CMPQ R15, DI \
 	JLT group \
-	R_810
-#define R_1044 \
-	R_540 \
-	VPMADDWD 1024(R14), Y9, Y9 \
-	JMP summed2
-#define R_1045 \
-	R_562 \
-	VPMADDWD 1056(R14), Y9, Y9 \
-	JMP summed3
-#define R_1046 \
-	R_172 \
-	R_626 \
-	JMP summed0
-#define R_1047 \
-	R_172 \
-	R_653 \
-	JMP summed1
-#define R_1050 \
-	R_421 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_1052 \
-	R_781 \
-	R_69 \
-	R_36 \
-	R_448
-#define R_1055 \
-	R_110 \
+	R_1014
+#define R_1286 \
+	VPBROADCASTD 4(BX), Y13 \
+	R_324
+#define R_1293 \
+	R_292 \
 	VMOVDQU Y14, 96(R14)(R15*2)
-#define R_1056 \
-	R_194 \
-	R_626 \
-	VPMADDWD 0(R14), Y11, Y11 \
-	JMP summed0
-#define R_1058 \
-	R_808 \
+#define R_1294 \
+	R_705 \
+	R_60 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_142
+#define R_1307 \
+	VPBROADCASTD 8(BX), Y12 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_324
+#define R_1319 \
+	R_929 \
+	R_60 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_142
+#define R_1326 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_627 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_396
+#define R_1335 \
+	R_130 \
+	R_153 \
+	LEAQ integerTimes<>(SB), R14
+#define R_1336 \
+	R_351 \
+	ADDQ $192, SI \
+	R_918
+#define R_1337 \
+	ADDQ $48, BX \
+	R_70 \
+	R_134
+#define R_1338 \
+	R_770 \
+	ADDQ $128, SI
+#define R_1340 \
+	ADDQ $256, SI \
+	ADDQ $64, BX
+#define R_1342 \
+	R_381 \
+	VPBROADCASTD 8(BX), Y13
+#define R_1343 \
+	LEAQ 12(BX), DX \
+	R_384
+#define R_1346 \
+	R_929 \
+	R_321 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_60 \
+	VPBROADCASTD 64(BX), Y13 \
+	R_142 \
+	VPBROADCASTD 68(BX), Y13 \
+	R_271
+#define R_1351 \
+	VPBROADCASTD 16(BX), Y12 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_324 \
+	VPBROADCASTD 20(BX), Y12 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_396
+#define R_1352 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_627 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_396 \
+	VPBROADCASTD 8(BX), Y12 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_597
+#define R_1358 \
+	R_130 \
+	R_268 \
+	LEAQ integerTimes<>(SB), R14
+#define R_1360 \
+	R_867 \
+	ADDQ $128, SI
+#define R_1361 \
+	MOVQ R8, SI \
+	R_300 \
+	R_613
+#define R_1362 \
+	R_31 \
+	R_450 \
+	MOVL $1, CX \
+	R_406
+#define R_1363 \
+	R_381 \
+	VPBROADCASTD 16(BX), Y13
+#define R_1364 \
+	LEAQ 24(BX), DX \
+	R_384
+#define R_1368 \
+	R_382 \
+	VPBROADCASTD 36(BX), Y13
+#define R_1369 \
+	R_999 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_1197
+#define R_1370 \
+	R_27 \
+	VPBROADCASTD 20(BX), Y13
+#define R_1371 \
+	ADDQ $256, SI \
+	ADDQ $80, BX
+#define R_1376 \
+	VPBROADCASTD 72(BX), Y13 \
+	R_167 \
+	VPBROADCASTD 76(BX), Y13 \
+	R_252 \
+	VPBROADCASTD 80(BX), Y13 \
+	R_321 \
+	VPBROADCASTD 84(BX), Y13 \
+	R_60 \
+	VPBROADCASTD 88(BX), Y13 \
+	R_142 \
+	VPBROADCASTD 92(BX), Y13 \
+	R_271
+#define R_1380 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_627 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_396 \
+	VPBROADCASTD 8(BX), Y12 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_597 \
+	VPBROADCASTD 12(BX), Y12 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_939
+#define R_1384 \
+	R_926 \
+	ADDQ $128, SI
+#define R_1385 \
 	R_94 \
-	R_36 \
-	R_473
-#define R_1059 \
-	R_194 \
-	R_653 \
-	VPMADDWD 32(R14), Y11, Y11 \
-	JMP summed1
+	R_450 \
+	MOVL $2, CX \
+	R_406
+#define R_1386 \
+	R_1042 \
+	VPXOR Y10, Y10, Y10 \
+	VPXOR Y11, Y11, Y11
+#define R_1387 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_615
+#define R_1388 \
+	LEAQ 36(BX), DX \
+	R_384
+#define R_1391 \
+	R_381 \
+	VPBROADCASTD 32(BX), Y13
+#define R_1392 \
+	R_382 \
+	VPBROADCASTD 60(BX), Y13
+#define R_1402 \
+	R_189 \
+	R_83 \
+	R_35 \
+	R_232 \
+	R_182 \
+	R_630 \
+	R_587 \
+	JMP added
+#define R_1404 \
+	VPBROADCASTD 64(BX), Y13 \
+	R_167 \
+	VPBROADCASTD 68(BX), Y13 \
+	R_252 \
+	VPBROADCASTD 72(BX), Y13 \
+	R_321 \
+	VPBROADCASTD 76(BX), Y13 \
+	R_16 \
+	R_99 \
+	VPBROADCASTD 80(BX), Y13 \
+	R_60 \
+	VPBROADCASTD 84(BX), Y13 \
+	R_142 \
+	VPBROADCASTD 88(BX), Y13 \
+	R_271 \
+	VPBROADCASTD 92(BX), Y13 \
+	R_4 \
+	R_99
+#define R_1406 \
+	VPBROADCASTD 24(BX), Y12 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_324 \
+	VPBROADCASTD 28(BX), Y12 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_396 \
+	VPBROADCASTD 32(BX), Y12 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_597
+#define R_1408 \
+	R_787 \
+	ADDQ $128, SI
+#define R_1409 \
+	R_238 \
+	R_450 \
+	MOVL $3, CX \
+	R_406
+#define R_1410 \
+	LEAQ 48(BX), DX \
+	R_384
+#define R_1413 \
+	R_381 \
+	VPBROADCASTD 40(BX), Y13
+#define R_1424 \
+	R_382 \
+	VPBROADCASTD 72(BX), Y13
+#define R_1425 \
+	ADDQ $256, SI \
+	ADDQ $96, BX
+#define R_1436 \
+	VPBROADCASTD 96(BX), Y13 \
+	R_167 \
+	VPBROADCASTD 100(BX), Y13 \
+	R_252 \
+	VPBROADCASTD 104(BX), Y13 \
+	R_321 \
+	VPBROADCASTD 108(BX), Y13 \
+	R_16 \
+	R_99 \
+	VPBROADCASTD 112(BX), Y13 \
+	R_60 \
+	VPBROADCASTD 116(BX), Y13 \
+	R_142 \
+	VPBROADCASTD 120(BX), Y13 \
+	R_271 \
+	VPBROADCASTD 124(BX), Y13 \
+	R_4 \
+	R_99
+#define R_1437 \
+	VPBROADCASTD 32(BX), Y12 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_324 \
+	VPBROADCASTD 36(BX), Y12 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_396 \
+	VPBROADCASTD 40(BX), Y12 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_597 \
+	VPBROADCASTD 44(BX), Y12 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_939
+#define R_1438 \
+	R_319 \
+	R_450 \
+	MOVL $4, CX \
+	R_406
+#define R_1439 \
+	R_116 \
+	VBROADCASTSS 20(BX), Y13 \
+	R_53 \
+	R_81 \
+	VBROADCASTSS 24(BX), Y13 \
+	R_125 \
+	R_83 \
+	VBROADCASTSS 28(BX), Y13 \
+	R_243 \
+	R_232 \
+	VBROADCASTSS 32(BX), Y13 \
+	R_356 \
+	R_630 \
+	VBROADCASTSS 36(BX), Y13 \
+	R_969
+#define R_1440 \
+	LEAQ 60(BX), DX \
+	R_384
+#define R_1466 \
+	VPADDD 320(R13), Y10, Y10 \
+	VPADDD 352(R13), Y11, Y11
+#define R_1467 \
+	R_39 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_40 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_104 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_223 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_333 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_945 \
+	R_84
+#define R_1470 \
+	R_810 \
+	R_450 \
+	MOVL $5, CX \
+	R_406
+#define R_1473 \
+	LEAQ 72(BX), DX \
+	R_384
+#define R_1477 \
+	R_189 \
+	R_83 \
+	R_35 \
+	R_232 \
+	R_182 \
+	R_630 \
+	R_587 \
+	R_1006 \
+	R_976
+#define R_1491 \
+	R_813 \
+	VPBROADCASTD 12(BX), Y14
+#define R_1492 \
+	R_27 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_85 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_126 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_245 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_358 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_971 \
+	R_86
+#define R_1499 \
+	R_1039 \
+	R_654 \
+	VMULPS Y14, Y10, Y10 \
+	VFMADD213PS 320(R9), Y13, Y10 \
+	VCVTDQ2PS Y11, Y11 \
+	VMULPS Y15, Y11, Y11 \
+	VFMADD213PS 352(R9), Y13, Y11 \
+	R_976
+#define R_1500 \
+	R_1223 \
+	R_450 \
+	MOVL $6, CX \
+	R_406
+#define R_1501 \
+	R_102 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_166
+#define R_1502 \
+	R_102 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_166
+#define R_1504 \
+	R_814 \
+	VPBROADCASTD 12(BX), Y14
+#define R_1505 \
+	R_116 \
+	VBROADCASTSS 24(BX), Y13 \
+	R_53 \
+	R_81 \
+	VBROADCASTSS 28(BX), Y13 \
+	R_125 \
+	R_83 \
+	VBROADCASTSS 32(BX), Y13 \
+	R_243 \
+	R_232 \
+	VBROADCASTSS 36(BX), Y13 \
+	R_356 \
+	R_630 \
+	VBROADCASTSS 40(BX), Y13 \
+	R_969 \
+	R_1006 \
+	VBROADCASTSS 44(BX), Y13 \
+	VFMADD231PS 64(SI), Y13, Y10 \
+	VMOVUPS Y10, 320(R9) \
+	VFMADD231PS 96(SI), Y13, Y11 \
+	VMOVUPS Y11, 352(R9)
+#define R_1506 \
+	R_39 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_40 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_104 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_223 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_333 \
+	VPBROADCASTD 64(BX), Y13 \
+	R_945 \
+	VPBROADCASTD 68(BX), Y13 \
+	VPADDD Y13, Y10, Y10 \
+	VPADDD Y13, Y11, Y11 \
+	R_84
+#define R_1511 \
+	R_27 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_85 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_126 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_245 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_358 \
+	VPBROADCASTD 64(BX), Y13 \
+	R_971 \
+	VPBROADCASTD 68(BX), Y13 \
+	VPMADDWD Y14, Y13, Y12 \
+	VPADDD Y12, Y10, Y10 \
+	VPMADDWD Y15, Y13, Y12 \
+	VPADDD Y12, Y11, Y11 \
+	R_86
+#define R_1512 \
+	R_102 \
+	VPBROADCASTD 64(BX), Y13 \
+	R_166 \
+	VPBROADCASTD 68(BX), Y13 \
+	R_249
+#define R_1515 \
+	R_102 \
+	VPBROADCASTD 76(BX), Y13 \
+	R_166 \
+	VPBROADCASTD 80(BX), Y13 \
+	R_249
 
-// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows: see integerTiles, the twin.
+// func integerAVX2<format>Rows<m>(a *integerArgs), and of AVX-VNNI integerVNNI<format>Rows<m>, for one and two rows: see
+// integerTiles, the twin. More rows have other kernels: see below.
 //
-// Half a tile, 8 rows, fills a vector: every group is walked twice. Products of bytes are
-// summed in 16 bits, two vectors together, which codes of up to 6 bits cannot overflow:
-// 4*63*127 < 2^15. Of 8-bit codes the top bit is multiplied by itself, unless they are symmetric:
+// Half a tile, 8 rows, fills a vector: every group is walked twice. AVX-VNNI sums four products of bytes in
+// 32 bits. AVX2 sums two in 16 bits, two vectors together, which codes of up to 6 bits cannot overflow:
+// 4*63*127 < 2^15. Of 8-bit codes it multiplies the top bit by itself, unless they are symmetric:
 // then they are signed, see signedRows.
 //
-// Kernels of one and two rows read the first half of the tiles and the second side by side,
-// as two streams; of an odd number the last is computed at the end, as both of a pair.
+// The first half of the tiles and the second are read side by side, as two streams; of an odd number
+// the last is computed at the end, as both of a pair.
 //
 //	AX  arguments      R8   block            SI  first plane     DX  activations of the group
 //	R9  output         R12  groups left      DI  second plane    BX  activations of the step
@@ -2210,6 +2928,12 @@ DATA integerLevels<>+16(SB)/8, $0xf6eaddcfbfad9881
 DATA integerLevels<>+24(SB)/8, $0x7159453526190d01
 GLOBL integerLevels<>(SB), RODATA|NOPTR, $32
 
+DATA integerRaised<>+0(SB)/8, $0x7a6e615343311c05
+DATA integerRaised<>+8(SB)/8, $0xf5ddc9b9aa9d9185
+DATA integerRaised<>+16(SB)/8, $0x7a6e615343311c05
+DATA integerRaised<>+24(SB)/8, $0xf5ddc9b9aa9d9185
+GLOBL integerRaised<>(SB), RODATA|NOPTR, $32
+
 DATA integerNibble<>+0(SB)/8, $0x0000000f0000000f
 DATA integerNibble<>+8(SB)/8, $0x0000000f0000000f
 DATA integerNibble<>+16(SB)/8, $0x0000000f0000000f
@@ -2258,11 +2982,17 @@ DATA integerRaise3K<>+16(SB)/8, $0xfffcfffcfffcfffc
 DATA integerRaise3K<>+24(SB)/8, $0xfffcfffcfffcfffc
 GLOBL integerRaise3K<>(SB), RODATA|NOPTR, $32
 
+DATA integerRaiseXS<>+0(SB)/8, $0xff7cff7cff7cff7c
+DATA integerRaiseXS<>+8(SB)/8, $0xff7cff7cff7cff7c
+DATA integerRaiseXS<>+16(SB)/8, $0xff7cff7cff7cff7c
+DATA integerRaiseXS<>+24(SB)/8, $0xff7cff7cff7cff7c
+GLOBL integerRaiseXS<>(SB), RODATA|NOPTR, $32
+
 
 // integerFactorsKAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y10 to Y14.
 TEXT integerFactorsKAVX2<>(SB), NOSPLIT, $0-0
-	R_451
+	R_642
 tile:
 	VMOVDQU 64(R13), Y13
 	VMOVDQU 128(R13), Y14
@@ -2273,59 +3003,59 @@ tile:
 	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 192(R13), Y14
 	VPSLLW $4, Y14, Y14
-	R_452
+	R_680
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 0(R14)
 	VPSRLW $4, Y12, Y11
-	R_835
+	R_1022
 	VPSLLW $2, Y14, Y14
-	R_453
+	R_681
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 64(R14)
-	R_427
+	R_657
 	VMOVDQU Y10, 512(R14)
 	VPSRLW $8, Y12, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
-	R_452
+	R_680
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 128(R14)
 	VPSRLW $12, Y12, Y11
-	R_835
+	R_1022
 	VPSRLW $2, Y14, Y14
-	R_453
+	R_681
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 192(R14)
-	R_427
+	R_657
 	VMOVDQU Y10, 576(R14)
 	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 192(R13), Y14
 	VPSRLW $4, Y14, Y14
-	R_452
+	R_680
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 256(R14)
 	VPSRLW $4, Y13, Y11
-	R_835
+	R_1022
 	VPSRLW $6, Y14, Y14
-	R_453
+	R_681
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 320(R14)
-	R_427
+	R_657
 	VMOVDQU Y10, 640(R14)
 	VPSRLW $8, Y13, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
 	VPSRLW $8, Y14, Y14
-	R_452
+	R_680
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 384(R14)
 	VPSRLW $12, Y13, Y11
-	R_835
+	R_1022
 	VPSRLW $10, Y14, Y14
-	R_453
+	R_681
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 448(R14)
-	R_427
+	R_657
 	VMOVDQU Y10, 704(R14)
 	VMOVDQU 96(R13), Y13
 	VMOVDQU 160(R13), Y14
@@ -2336,126 +3066,126 @@ tile:
 	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 224(R13), Y14
 	VPSLLW $4, Y14, Y14
-	R_452
+	R_680
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 32(R14)
 	VPSRLW $4, Y12, Y11
-	R_853
+	R_1045
 	VPSLLW $2, Y14, Y14
-	R_453
+	R_681
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 96(R14)
-	R_427
+	R_657
 	VMOVDQU Y10, 544(R14)
 	VPSRLW $8, Y12, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
-	R_452
+	R_680
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 160(R14)
 	VPSRLW $12, Y12, Y11
-	R_853
+	R_1045
 	VPSRLW $2, Y14, Y14
-	R_453
+	R_681
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 224(R14)
-	R_427
+	R_657
 	VMOVDQU Y10, 608(R14)
 	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 224(R13), Y14
 	VPSRLW $4, Y14, Y14
-	R_452
+	R_680
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 288(R14)
 	VPSRLW $4, Y13, Y11
-	R_853
+	R_1045
 	VPSRLW $6, Y14, Y14
-	R_453
+	R_681
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 352(R14)
-	R_427
+	R_657
 	VMOVDQU Y10, 672(R14)
 	VPSRLW $8, Y13, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
 	VPSRLW $8, Y14, Y14
-	R_452
+	R_680
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 416(R14)
 	VPSRLW $12, Y13, Y11
-	R_853
+	R_1045
 	VPSRLW $10, Y14, Y14
-	R_453
+	R_681
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 480(R14)
-	R_427
+	R_657
 	VMOVDQU Y10, 736(R14)
-	R_810
+	R_1014
 	RET
 
 // func factorsKAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsKAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_854
+	R_1046
 	CALL integerFactorsKAVX2<>(SB)
-	R_1021
+	R_1254
 group:
-	R_1041
+	R_1270
 	ADDQ $128, DI
 	DECQ CX
 	JNZ group
 	VCVTPH2PS 32(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
 	VMOVDQU 1536(R14), Y13
-	R_428
+	R_658
 	VMOVUPS Y13, 64(R14)
 	VMOVDQU 1536(R14), Y13
-	R_237
+	R_491
 	VMOVUPS Y13, 192(R14)
 	VMOVDQU 1600(R14), Y13
-	R_428
+	R_658
 	VMOVUPS Y13, 320(R14)
 	VMOVDQU 1600(R14), Y13
-	R_237
+	R_491
 	VMOVUPS Y13, 448(R14)
 	VMOVDQU 1664(R14), Y13
-	R_428
+	R_658
 	VMOVUPS Y13, 576(R14)
 	VMOVDQU 1664(R14), Y13
-	R_237
+	R_491
 	VMOVUPS Y13, 704(R14)
 	VMOVDQU 1728(R14), Y13
-	R_428
+	R_658
 	VMOVUPS Y13, 832(R14)
 	VMOVDQU 1728(R14), Y13
-	R_237
+	R_491
 	VMOVUPS Y13, 960(R14)
 	VCVTPH2PS 48(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
 	VMOVDQU 1568(R14), Y13
-	R_428
+	R_658
 	VMOVUPS Y13, 96(R14)
 	VMOVDQU 1568(R14), Y13
-	R_237
+	R_491
 	VMOVUPS Y13, 224(R14)
 	VMOVDQU 1632(R14), Y13
-	R_428
+	R_658
 	VMOVUPS Y13, 352(R14)
 	VMOVDQU 1632(R14), Y13
-	R_237
+	R_491
 	VMOVUPS Y13, 480(R14)
 	VMOVDQU 1696(R14), Y13
-	R_428
+	R_658
 	VMOVUPS Y13, 608(R14)
 	VMOVDQU 1696(R14), Y13
-	R_237
+	R_491
 	VMOVUPS Y13, 736(R14)
 	VMOVDQU 1760(R14), Y13
-	R_428
+	R_658
 	VMOVUPS Y13, 864(R14)
 	VMOVDQU 1760(R14), Y13
-	R_237
+	R_491
 	VMOVUPS Y13, 992(R14)
 	VZEROUPPER
 	RET
@@ -2463,107 +3193,107 @@ group:
 // integerFactors6KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors6KAVX2<>(SB), NOSPLIT, $0-0
-	R_451
+	R_642
 tile:
 	LEAQ 32(R13), SI
-	R_1024
+	R_1256
 group:
 	VPMOVSXBD 0(SI), Y13
-	R_1002
+	R_1234
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 16(SI), Y13
-	R_1025
+	R_1257
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise6K<>(SB), Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVSXBD 8(SI), Y13
-	R_1042
+	R_1271
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 24(SI), Y13
-	R_1055
+	R_1293
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise6K<>(SB), Y12, Y12
-	R_1043
+	R_1272
 	RET
 
 // func factors6KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors6KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_854
+	R_1046
 	CALL integerFactors6KAVX2<>(SB)
-	R_1021
+	R_1254
 group:
-	R_1041
+	R_1270
 	ADDQ $64, DI
-	R_1006
+	R_1238
 	RET
 
 // integerFactors3KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors3KAVX2<>(SB), NOSPLIT, $0-0
-	R_451
+	R_642
 tile:
 	LEAQ 32(R13), SI
-	R_1024
+	R_1256
 group:
 	VPMOVSXBD 0(SI), Y13
-	R_1002
+	R_1234
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 16(SI), Y13
-	R_1025
+	R_1257
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise3K<>(SB), Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVSXBD 8(SI), Y13
-	R_1042
+	R_1271
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 24(SI), Y13
-	R_1055
+	R_1293
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise3K<>(SB), Y12, Y12
-	R_1043
+	R_1272
 	RET
 
 // integerFactors2KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y11 to Y14.
 TEXT integerFactors2KAVX2<>(SB), NOSPLIT, $0-0
-	R_451
+	R_642
 tile:
 	LEAQ 64(R13), SI
-	R_1024
+	R_1256
 group:
 	VPMOVZXBD 0(SI), Y12
 	VPAND integerNibble<>(SB), Y12, Y13
-	R_1002
+	R_1234
 	VPSRLD $4, Y12, Y12
 	VPMOVZXBD 16(SI), Y11
 	VPAND integerNibble<>(SB), Y11, Y13
-	R_1025
+	R_1257
 	VPSRLD $4, Y11, Y11
 	VPSLLD $16, Y11, Y11
 	VPOR Y11, Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVZXBD 8(SI), Y12
 	VPAND integerNibble<>(SB), Y12, Y13
-	R_1042
+	R_1271
 	VPSRLD $4, Y12, Y12
 	VPMOVZXBD 24(SI), Y11
 	VPAND integerNibble<>(SB), Y11, Y13
-	R_1055
+	R_1293
 	VPSRLD $4, Y11, Y11
 	VPSLLD $16, Y11, Y11
 	VPOR Y11, Y12, Y12
-	R_1043
+	R_1272
 	RET
 
 // func factors2KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors2KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_854
+	R_1046
 	CALL integerFactors2KAVX2<>(SB)
-	R_855
+	R_1047
 	VCVTPH2PS 0(R13), Y10
 	VCVTPH2PS 32(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
@@ -2592,124 +3322,140 @@ group:
 	VMOVUPS Y15, 96(R14)
 	ADDQ $16, SI
 	ADDQ $128, R14
-	R_1006
+	R_1238
 	RET
 
 // integerFactorsXSAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactorsXSAVX2<>(SB), NOSPLIT, $0-0
-	R_451
+	R_642
 tile:
 	VMOVDQU 32(R13), Y13
 	VPSRLD $0, Y13, Y13
-	R_429
+	R_659
 	VPSLLD $4, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 0(R14)
-	VMOVDQU 32(R13), Y13
+	R_1026
 	VPSRLD $4, Y13, Y13
-	R_429
+	R_659
 	VPSLLD $2, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 64(R14)
+	R_660
+	VMOVDQU Y12, 512(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $8, Y13, Y13
-	R_429
+	R_659
 	VPSRLD $0, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 128(R14)
-	VMOVDQU 32(R13), Y13
+	R_1026
 	VPSRLD $12, Y13, Y13
-	R_429
+	R_659
 	VPSRLD $2, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 192(R14)
+	R_660
+	VMOVDQU Y12, 576(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $16, Y13, Y13
-	R_429
+	R_659
 	VPSRLD $4, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 256(R14)
-	VMOVDQU 32(R13), Y13
+	R_1026
 	VPSRLD $20, Y13, Y13
-	R_429
+	R_659
 	VPSRLD $6, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 320(R14)
+	R_660
+	VMOVDQU Y12, 640(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $24, Y13, Y13
-	R_429
+	R_659
 	VPSRLD $8, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 384(R14)
-	VMOVDQU 32(R13), Y13
+	R_1026
 	VPSRLD $28, Y13, Y13
-	R_429
+	R_659
 	VPSRLD $10, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 448(R14)
+	R_660
+	VMOVDQU Y12, 704(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $0, Y13, Y13
-	R_454
+	R_682
 	VPSLLD $4, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 32(R14)
-	VMOVDQU 64(R13), Y13
+	R_1048
 	VPSRLD $4, Y13, Y13
-	R_454
+	R_682
 	VPSLLD $2, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 96(R14)
+	R_660
+	VMOVDQU Y12, 544(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $8, Y13, Y13
-	R_454
+	R_682
 	VPSRLD $0, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 160(R14)
-	VMOVDQU 64(R13), Y13
+	R_1048
 	VPSRLD $12, Y13, Y13
-	R_454
+	R_682
 	VPSRLD $2, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 224(R14)
+	R_660
+	VMOVDQU Y12, 608(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $16, Y13, Y13
-	R_454
+	R_682
 	VPSRLD $4, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 288(R14)
-	VMOVDQU 64(R13), Y13
+	R_1048
 	VPSRLD $20, Y13, Y13
-	R_454
+	R_682
 	VPSRLD $6, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 352(R14)
+	R_660
+	VMOVDQU Y12, 672(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $24, Y13, Y13
-	R_454
+	R_682
 	VPSRLD $8, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 416(R14)
-	VMOVDQU 64(R13), Y13
+	R_1048
 	VPSRLD $28, Y13, Y13
-	R_454
+	R_682
 	VPSRLD $10, Y14, Y14
-	R_262
+	R_492
 	VMOVDQU Y14, 480(R14)
-	R_810
+	R_660
+	VMOVDQU Y12, 736(R14)
+	R_1014
 	RET
 
 // func factorsXSAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsXSAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_854
+	R_1046
 	CALL integerFactorsXSAVX2<>(SB)
-	R_1021
+	R_1254
 group:
-	R_1041
+	R_1270
 	ADDQ $64, DI
-	R_1006
+	R_1238
 	RET
 
 // integerSuperKAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -2717,35 +3463,36 @@ group:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperKAVX2<>(SB), NOSPLIT, $0-0
-	R_878
-	R_846
+	R_1077
+	R_873
 tile:
 	VCVTPH2PS 0(SI), Y0
 	VCVTPH2PS 32(SI), Y2
 	VCVTPH2PS 16(SI), Y1
 	VCVTPH2PS 48(SI), Y3
-	R_789
+	R_829
 row:
-	R_790
-	R_201
-	R_879
+	R_830
+	R_251
+	R_991
 pair:
 	VPBROADCASTD (SI), Y14
 	VPMADDWD 512(BX), Y14, Y15
 	VPADDD Y15, Y6, Y6
 	VPMADDWD 544(BX), Y14, Y15
 	VPADDD Y15, Y7, Y7
-	R_943
+	R_1041
+	R_849
 	VCVTDQ2PS Y6, Y6
 	VFNMADD231PS Y2, Y6, Y4
-	R_814
+	R_874
 	VCVTDQ2PS Y7, Y7
 	VFNMADD231PS Y3, Y7, Y5
-	R_873
+	R_927
 	JNE end // of the second tile
-	R_874
+	R_895
 end:
-	R_907
+	R_896
 	RET
 
 // integerSuper6KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -2753,24 +3500,21 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper6KAVX2<>(SB), NOSPLIT, $0-0
-	R_1027
+	R_1259
 tile:
-	R_1028
+	R_1050
 row:
-	R_790
-	R_879
+	R_830
+	R_991
 pair:
-	R_1010
+	R_1242
 	VPADDD Y15, Y4, Y4
 	VPMADDWD 2080(BX), Y14, Y15
-	VPADDD Y15, Y5, Y5
-	R_943
-	R_814
-	R_873
+	R_1260
 	JNE end // of the second tile
-	R_874
+	R_895
 end:
-	R_907
+	R_896
 	RET
 
 // integerSuperXSAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -2778,19 +3522,19 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperXSAVX2<>(SB), NOSPLIT, $0-0
-	R_811
-	R_846
-tile:
-	R_1028
-row:
-	R_790
-	R_813
-	R_814
+	R_847
 	R_873
-	JNE end // of the second tile
+tile:
+	R_1050
+row:
+	R_830
+	R_849
 	R_874
+	R_927
+	JNE end // of the second tile
+	R_895
 end:
-	R_907
+	R_896
 	RET
 
 // integerSuper3KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -2798,24 +3542,21 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper3KAVX2<>(SB), NOSPLIT, $0-0
-	R_1027
+	R_1259
 tile:
-	R_1028
+	R_1050
 row:
-	R_790
-	R_879
+	R_830
+	R_991
 pair:
-	R_1010
+	R_1242
 	VPADDD Y15, Y4, Y4
 	VPMADDWD 2080(BX), Y14, Y15
-	VPADDD Y15, Y5, Y5
-	R_943
-	R_814
-	R_873
+	R_1260
 	JNE end // of the second tile
-	R_874
+	R_895
 end:
-	R_907
+	R_896
 	RET
 
 // integerSuper2KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -2823,4868 +3564,6789 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper2KAVX2<>(SB), NOSPLIT, $0-0
-	R_1027
+	R_1259
 tile:
 	VCVTPH2PS 0(SI), Y0
 	VCVTPH2PS 32(SI), Y2
 	VCVTPH2PS 16(SI), Y1
 	VCVTPH2PS 48(SI), Y3
-	R_789
+	R_829
 row:
-	R_790
-	R_201
-	R_879
+	R_830
+	R_251
+	R_991
 pair:
-	R_1010
+	R_1242
 	VPADDD Y15, Y6, Y6
 	VPMADDWD 2080(BX), Y14, Y15
 	VPADDD Y15, Y7, Y7
-	R_943
+	R_1041
+	R_849
 	VCVTDQ2PS Y6, Y6
 	VFNMADD231PS Y2, Y6, Y4
-	R_814
+	R_874
 	VCVTDQ2PS Y7, Y7
 	VFNMADD231PS Y3, Y7, Y5
-	R_873
+	R_927
 	JNE end // of the second tile
-	R_874
+	R_895
 end:
-	R_907
+	R_896
+	RET
+
+// integerSuperXSRaisedAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
+// Scratch has them, and adds them to the output at R9. DX goes from the scales
+// of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
+// that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
+TEXT integerSuperXSRaisedAVX2<>(SB), NOSPLIT, $0-0
+	R_847
+	R_873
+tile:
+	R_1050
+row:
+	R_830
+	R_991
+pair:
+	VPBROADCASTD (SI), Y14
+	VPMADDWD 512(BX), Y14, Y15
+	VPADDD Y15, Y4, Y4
+	VPMADDWD 544(BX), Y14, Y15
+	R_1260
+	JNE end // of the second tile
+	R_895
+end:
+	R_896
 	RET
 TEXT ·integerAVX22Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_533
+	R_591
 group:
-	LEAQ 0(R8), SI
-	R_202
-	R_278
-step0:
-	R_114
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_643
+part:
+	R_345
+	R_493
+	R_863
+	R_523
 	R_882
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_556
-added0:
-	LEAQ 32(R8), SI
-	R_202
-	R_304
-step1:
-	R_59
+	R_1052
+	R_644
+	R_60
+	R_523
+	R_673
+	R_60
+	ADDQ $64, SI
+	R_1245
+widen:
+	R_1053
+first:
+	R_553
+	R_31
+	R_348
+half:
+	R_493
+	R_863
+	R_523
 	R_882
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_577
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_202
-	R_535
-step2:
-	R_114
-	R_882
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_602
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_202
-	R_558
-step3:
-	R_59
-	R_882
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_631
-added3:
+	ADDQ $64, SI
+	R_1034
+whole:
+	R_183
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
 	R_475
-stored:
-	R_267
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
 super:
-	R_536
-decode:
-	MOVL $2, CX
-	R_863
-short0:
-	R_114
-	R_909
-	R_285
-	JMP summed0
-factors0:
-	R_537
-half0:
-	R_131
-other0:
-	R_885
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_826
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_579
-first0:
-	VCVTPH2PS 0(R13), Y12
-	R_865
-	VFMADD231PS Y14, Y8, Y0
-	JMP added0
-short1:
-	R_59
-	R_909
-	R_287
-	JMP summed1
-factors1:
-	R_538
-half1:
-	R_140
-other1:
-	R_886
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_208
-	R_288
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_539
-first1:
-	VCVTPH2PS 16(R13), Y12
-	R_865
-	VFMADD231PS Y14, Y8, Y1
-	JMP added1
-short2:
-	R_114
-	R_909
-	R_540
-	JMP summed2
-factors2:
-	R_541
-half2:
-	R_289
-other2:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first2
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_208
-	R_400
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_561
-first2:
-	VCVTPH2PS 0(R13), Y12
-	R_865
-	VFMADD231PS Y14, Y8, Y2
-	JMP added2
-short3:
-	R_59
-	R_909
-	R_562
-	JMP summed3
-factors3:
-	R_604
-	CALL integerSuper2KAVX2<>(SB)
-	R_342
-half3:
-	R_319
-other3:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first3
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_208
-	R_401
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_582
-first3:
-	VCVTPH2PS 16(R13), Y12
-	R_865
-	VFMADD231PS Y14, Y8, Y3
-	JMP added3
+	R_684
+tiles:
+	R_205
+factors:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_663
 
 TEXT ·integerAVX22Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_566
+	R_604
 group:
-	LEAQ 0(R8), SI
-	R_48
-	R_278
-step0:
-	R_114
-	R_944
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_605
-added0:
-	LEAQ 32(R8), SI
-	R_48
-	R_304
-step1:
-	R_59
-	R_944
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_632
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_48
-	R_535
-step2:
-	R_114
-	R_944
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_633
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_48
-	R_558
-step3:
-	R_59
-	R_944
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_665
-added3:
-	R_507
-stored:
-	R_267
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_643
+part:
+	R_345
+	R_493
+	R_897
+	R_523
+	R_928
+	R_1052
+	R_1294
+	R_523
+	R_1319
+	ADDQ $64, SI
+	R_622
+widen:
+	R_1078
+first:
+	R_553
+	R_94
+	R_348
+half:
+	R_493
+	R_897
+	R_523
+	R_928
+	ADDQ $64, SI
+	ADDQ $32, BX
+	R_349
+whole:
+	R_183
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
 super:
-	R_586
-decode:
-	MOVL $2, CX
-	R_863
-short0:
-	R_114
-	R_981
-	R_1029
-factors0:
-	R_587
-half0:
-	R_131
-other0:
-	R_885
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_828
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_636
-first0:
-	VCVTPH2PS 0(R13), Y12
-	R_888
-	VFMADD231PS Y14, Y8, Y0
-	R_151
-	R_460
-	VFMADD231PS Y14, Y9, Y1
-	JMP added0
-short1:
-	R_59
-	R_981
-	R_1030
-factors1:
-	R_612
-half1:
-	R_140
-other1:
-	R_886
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_829
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_638
-first1:
-	VCVTPH2PS 16(R13), Y12
-	R_888
-	VFMADD231PS Y14, Y8, Y2
-	R_151
-	R_460
-	VFMADD231PS Y14, Y9, Y3
-	JMP added1
-short2:
-	R_114
-	R_981
-	R_1044
-factors2:
-	R_592
-half2:
-	R_289
-other2:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first2
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_830
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_666
-first2:
-	VCVTPH2PS 0(R13), Y12
-	R_888
-	VFMADD231PS Y14, Y8, Y4
-	R_151
-	R_460
-	VFMADD231PS Y14, Y9, Y5
-	JMP added2
-short3:
-	R_59
-	R_981
-	R_1045
-factors3:
-	R_667
-	CALL integerSuper2KAVX2<>(SB)
-	R_342
-half3:
-	R_319
-other3:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first3
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_831
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_697
-first3:
-	VCVTPH2PS 16(R13), Y12
-	R_888
-	VFMADD231PS Y14, Y8, Y6
-	R_151
-	R_460
-	VFMADD231PS Y14, Y9, Y7
-	JMP added3
+	R_684
+tiles:
+	R_205
+factors:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_663
 
 TEXT ·integerAVX22Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_600
+	R_294
+clear:
+	R_594
 group:
-	R_405
-	R_278
-step0:
-	R_114
-	R_601
-	R_88
-	R_508
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_643
+part:
+	R_345
+	R_493
+	R_963
+	R_523
+	R_1000
+	R_1052
+	R_1346
+	R_523
+	R_1376
 	ADDQ $64, SI
-	R_465
-summed0:
-	R_204
-scaled0:
-	R_698
-added0:
-	R_421
-	R_304
-step1:
-	R_59
-	R_601
-	R_88
-	R_508
+	R_1035
+widen:
+	R_1036
+first:
+	R_553
+	R_238
+	R_348
+half:
+	R_493
+	R_963
+	R_523
+	R_1000
 	ADDQ $64, SI
-	R_480
-summed1:
-	R_205
-scaled1:
-	R_699
-added1:
-	R_542
-stored:
-	R_300
+	R_1056
+whole:
+	R_183
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
 super:
-	R_376
-decode:
-	MOVL $1, CX
-	R_863
-short0:
-	R_114
-	R_869
-	R_88
-	R_700
-	ADDQ $64, SI
-	R_1046
-factors0:
-	R_627
-half0:
-	R_131
-other0:
-	R_885
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_852
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_701
-first0:
-	VCVTPH2PS 0(R13), Y12
-	VPBROADCASTD 24(BX), Y14
-	R_407
-	VFMADD231PS Y14, Y8, Y0
-	R_259
-	R_460
-	VFMADD231PS Y14, Y9, Y1
-	VPBROADCASTD 32(BX), Y14
-	R_889
-	VFMADD231PS Y14, Y10, Y2
-	JMP added0
-short1:
-	R_59
-	R_869
-	R_88
-	R_700
-	ADDQ $64, SI
-	R_1047
-factors1:
-	R_702
-	CALL integerSuper2KAVX2<>(SB)
-	R_377
-half1:
-	R_140
-other1:
-	R_886
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_703
-	R_402
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_732
-first1:
-	VCVTPH2PS 16(R13), Y12
-	VPBROADCASTD 24(BX), Y14
-	R_407
-	VFMADD231PS Y14, Y8, Y3
-	R_259
-	R_460
-	VFMADD231PS Y14, Y9, Y4
-	VPBROADCASTD 32(BX), Y14
-	R_889
-	VFMADD231PS Y14, Y10, Y5
-	JMP added1
+	R_684
+tiles:
+	R_205
+factors:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_663
 
 TEXT ·integerAVX22Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_661
+	R_294
+clear:
+	R_633
 group:
-	R_405
-	R_1017
-step0:
-	R_114
-	R_662
-	R_88
-	R_573
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_643
+part:
+	R_345
+	R_493
+	R_1037
+	R_523
+	R_1075
+	R_1052
+	R_1404
+	R_523
+	R_1436
 	ADDQ $64, SI
-	R_488
-summed0:
-	R_204
-scaled0:
-	R_733
-added0:
-	R_421
-	R_1034
-step1:
-	R_59
-	R_662
-	R_88
-	R_573
+	R_1057
+widen:
+	R_1058
+first:
+	R_553
+	R_319
+	R_348
+half:
+	R_493
+	R_1037
+	R_523
+	R_1075
 	ADDQ $64, SI
-	R_471
-summed1:
-	R_205
-scaled1:
-	R_764
-added1:
-	R_574
-stored:
-	R_300
+	R_1080
+whole:
+	R_183
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
 super:
-	R_711
-decode:
-	MOVL $1, CX
-	R_863
-short0:
-	R_114
-	R_890
-	R_88
-	R_765
-	ADDQ $64, SI
-	R_1056
-factors0:
-	R_739
-half0:
-	R_131
-other0:
-	R_885
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_740
-	R_361
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_766
-first0:
-	VCVTPH2PS 0(R13), Y12
-	VPBROADCASTD 32(BX), Y14
-	R_407
-	VFMADD231PS Y14, Y8, Y0
-	R_275
-	R_460
-	VFMADD231PS Y14, Y9, Y1
-	VPBROADCASTD 40(BX), Y14
-	R_889
-	VFMADD231PS Y14, Y10, Y2
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VMULPS Y12, Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y11, Y3
-	JMP added0
-short1:
-	R_59
-	R_890
-	R_88
-	R_765
-	ADDQ $64, SI
-	R_1059
-factors1:
-	R_800
-	CALL integerSuper2KAVX2<>(SB)
-	R_377
-half1:
-	R_140
-other1:
-	R_886
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_801
-	R_362
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_840
-first1:
-	VCVTPH2PS 16(R13), Y12
-	VPBROADCASTD 32(BX), Y14
-	R_407
-	VFMADD231PS Y14, Y8, Y4
-	R_275
-	R_460
-	VFMADD231PS Y14, Y9, Y5
-	VPBROADCASTD 40(BX), Y14
-	R_889
-	VFMADD231PS Y14, Y10, Y6
-	VPBROADCASTD 44(BX), Y14
-	VPADDD Y14, Y11, Y11
-	VCVTDQ2PS Y11, Y11
-	VMULPS Y12, Y11, Y11
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y11, Y7
-	JMP added1
+	R_684
+tiles:
+	R_205
+factors:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_663
 
 TEXT ·integerAVX23Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_533
+	R_591
 group:
-	R_384
-	R_364
-	R_278
-step0:
-	R_730
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
 	R_911
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_556
-added0:
-	R_494
-	R_364
-	R_304
-step1:
-	R_386
-	R_911
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_577
-added1:
-	R_750
-	R_364
-	R_535
-step2:
-	R_730
-	R_911
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_602
-added2:
-	R_893
-	R_364
+part:
+	R_345
 	R_558
-step3:
-	R_386
-	R_911
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_631
-added3:
+	R_863
+	R_595
+	R_882
+	R_470
+	R_558
+	R_644
+	R_60
+	R_595
+	R_673
+	R_60
+	R_470
+	R_1245
+widen:
+	R_1053
+first:
+	R_553
+	R_31
+	R_348
+half:
+	R_558
+	R_863
+	R_595
+	R_882
+	R_470
+	R_1034
+whole:
+	R_183
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
 	R_475
-stored:
-	R_267
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
 super:
-	R_536
-decode:
-	MOVL $2, CX
-	R_894
-short0:
-	R_365
-	R_946
-	R_285
-	JMP summed0
-factors0:
-	R_537
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_826
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_579
-short1:
-	R_386
-	R_946
-	R_287
-	JMP summed1
-factors1:
-	R_538
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_208
-	R_288
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_539
-short2:
-	R_365
-	R_946
-	R_540
-	JMP summed2
-factors2:
-	R_541
-half2:
-	R_289
-other2:
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_208
-	R_400
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_561
-short3:
-	R_386
-	R_946
-	R_562
-	JMP summed3
-factors3:
-	R_604
-	CALL integerSuper3KAVX2<>(SB)
-	R_342
-half3:
-	R_319
-other3:
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_208
-	R_401
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_582
+	R_685
+tiles:
+	R_205
+factors:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_686
 
 TEXT ·integerAVX23Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_566
+	R_604
 group:
-	R_384
-	R_180
-	R_278
-step0:
-	R_730
-	R_947
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_605
-added0:
-	R_494
-	R_180
-	R_304
-step1:
-	R_386
-	R_947
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_632
-added1:
-	R_750
-	R_180
-	R_535
-step2:
-	R_730
-	R_947
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_633
-added2:
-	R_893
-	R_180
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_911
+part:
+	R_345
 	R_558
-step3:
-	R_386
-	R_947
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_665
-added3:
-	R_507
-stored:
-	R_267
+	R_897
+	R_595
+	R_928
+	R_470
+	R_558
+	R_1294
+	R_595
+	R_1319
+	R_470
+	R_622
+widen:
+	R_1078
+first:
+	R_553
+	R_94
+	R_348
+half:
+	R_558
+	R_897
+	R_595
+	R_928
+	R_470
+	ADDQ $32, BX
+	R_349
+whole:
+	R_183
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
 super:
-	R_586
-decode:
-	MOVL $2, CX
-	R_894
-short0:
-	R_365
-	R_948
-	R_1029
-factors0:
-	R_587
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_828
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_636
-short1:
-	R_386
-	R_948
-	R_1030
-factors1:
-	R_612
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_829
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_638
-short2:
-	R_365
-	R_948
-	R_1044
-factors2:
-	R_592
-half2:
-	R_289
-other2:
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_830
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_666
-short3:
-	R_386
-	R_948
-	R_1045
-factors3:
-	R_667
-	CALL integerSuper3KAVX2<>(SB)
-	R_342
-half3:
-	R_319
-other3:
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_831
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_697
+	R_685
+tiles:
+	R_205
+factors:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_686
 
 TEXT ·integerAVX23Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_600
+	R_294
+clear:
+	R_594
 group:
-	R_752
-	R_278
-step0:
-	R_730
-	R_478
-	R_272
-	R_508
-	R_179
-	R_465
-summed0:
-	R_204
-scaled0:
-	R_698
-added0:
-	R_494
-	R_366
-	R_304
-step1:
-	R_386
-	R_478
-	R_272
-	R_508
-	R_179
-	R_480
-summed1:
-	R_205
-scaled1:
-	R_699
-added1:
-	R_542
-stored:
-	R_300
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_911
+part:
+	R_345
+	R_558
+	R_963
+	R_595
+	R_1000
+	R_470
+	R_558
+	R_1346
+	R_595
+	R_1376
+	R_470
+	R_1035
+widen:
+	R_1036
+first:
+	R_553
+	R_238
+	R_348
+half:
+	R_558
+	R_963
+	R_595
+	R_1000
+	R_470
+	R_1056
+whole:
+	R_183
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
 super:
-	R_376
-decode:
-	MOVL $1, CX
-	R_894
-short0:
-	R_365
-	R_672
-	R_272
-	R_700
-	R_179
-	R_1046
-factors0:
-	R_627
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_852
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_701
-short1:
-	R_386
-	R_672
-	R_272
-	R_700
-	R_179
-	R_1047
-factors1:
-	R_702
-	CALL integerSuper3KAVX2<>(SB)
-	R_377
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_703
-	R_402
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_732
+	R_685
+tiles:
+	R_205
+factors:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_686
 
 TEXT ·integerAVX23Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_661
+	R_294
+clear:
+	R_633
 group:
-	R_752
-	R_1017
-step0:
-	R_730
-	R_543
-	R_272
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_911
+part:
+	R_345
+	R_558
+	R_1037
+	R_595
+	R_1075
+	R_470
+	R_558
+	R_1404
+	R_595
+	R_1436
+	R_470
+	R_1057
+widen:
+	R_1058
+first:
+	R_553
+	R_319
+	R_348
+half:
+	R_558
+	R_1037
+	R_595
+	R_1075
+	R_470
+	R_1080
+whole:
+	R_183
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
 	R_573
-	R_179
-	R_488
-summed0:
-	R_204
-scaled0:
-	R_733
-added0:
-	R_494
-	R_366
-	R_1034
-step1:
-	R_386
-	R_543
-	R_272
-	R_573
-	R_179
-	R_471
-summed1:
-	R_205
-scaled1:
-	R_764
-added1:
-	R_574
-stored:
-	R_300
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
 super:
-	R_711
-decode:
-	MOVL $1, CX
-	R_894
-short0:
-	R_365
-	R_736
-	R_272
-	R_765
-	R_179
-	R_1056
-factors0:
-	R_739
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_740
-	R_361
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_766
-short1:
-	R_386
-	R_736
-	R_272
-	R_765
-	R_179
-	R_1059
-factors1:
-	R_800
-	CALL integerSuper3KAVX2<>(SB)
-	R_377
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_801
-	R_362
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_840
+	R_685
+tiles:
+	R_205
+factors:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_686
 
 TEXT ·integerAVX24Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_533
+	R_591
 group:
-	LEAQ 0(R8), SI
-	R_202
-	R_278
-step0:
-	R_108
-	R_303
-	R_123
-	R_496
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_556
-added0:
-	LEAQ 32(R8), SI
-	R_202
-	R_304
-step1:
-	R_150
-	R_303
-	R_184
-	R_496
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_577
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_202
-	R_535
-step2:
-	R_108
-	R_303
-	R_123
-	R_496
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_602
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_202
-	R_558
-step3:
-	R_150
-	R_303
-	R_184
-	R_496
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_631
-added3:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_643
+part:
+	R_345
+	R_503
+	R_863
+	R_504
+	R_882
+	R_1060
+	R_644
+	R_60
+	R_504
+	R_673
+	R_60
+	R_635
+	SUBQ $2, CX
+widen:
+	R_1053
+first:
+	R_553
+	R_31
+	R_348
+half:
+	R_503
+	R_863
+	R_504
+	R_882
+	ADDQ $128, SI
+	R_1034
+whole:
+	R_183
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
 	R_475
-stored:
-	R_267
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
 super:
-	R_536
-decode:
-	R_900
-short0:
-	R_108
-	R_203
-	R_55
-	R_123
-	R_949
-	R_285
-	JMP summed0
-factors0:
-	R_537
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_826
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_579
-short1:
-	R_150
-	R_203
-	R_55
-	R_184
-	R_949
-	R_287
-	JMP summed1
-factors1:
-	R_538
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_208
-	R_288
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_539
-short2:
-	R_108
-	R_203
-	R_55
-	R_123
-	R_949
-	R_540
-	JMP summed2
-factors2:
-	R_541
-half2:
-	R_289
-other2:
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_208
-	R_400
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_561
-short3:
-	R_150
-	R_203
-	R_55
-	R_184
-	R_949
-	R_562
-	JMP summed3
-factors3:
-	R_604
-	R_901
-half3:
-	R_319
-other3:
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_208
-	R_401
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_582
+	R_528
+tiles:
+	R_205
+factors:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_506
 
 TEXT ·integerAVX24Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_566
+	R_604
 group:
-	LEAQ 0(R8), SI
-	R_48
-	R_278
-step0:
-	R_108
-	R_327
-	R_123
-	R_498
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_605
-added0:
-	LEAQ 32(R8), SI
-	R_48
-	R_304
-step1:
-	R_150
-	R_327
-	R_184
-	R_498
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_632
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_48
-	R_535
-step2:
-	R_108
-	R_327
-	R_123
-	R_498
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_633
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_48
-	R_558
-step3:
-	R_150
-	R_327
-	R_184
-	R_498
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_665
-added3:
-	R_507
-stored:
-	R_267
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_643
+part:
+	R_345
+	R_503
+	R_897
+	R_504
+	R_928
+	R_1060
+	R_1294
+	R_504
+	R_1319
+	ADDQ $128, SI
+	R_622
+widen:
+	R_1078
+first:
+	R_553
+	R_94
+	R_348
+half:
+	R_503
+	R_897
+	R_504
+	R_928
+	R_635
+	R_349
+whole:
+	R_183
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
 super:
-	R_586
-decode:
-	R_900
-short0:
-	R_108
-	R_230
-	R_348
-	R_123
-	R_917
-	R_1029
-factors0:
-	R_587
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_828
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_636
-short1:
-	R_150
-	R_230
-	R_348
-	R_184
-	R_917
-	R_1030
-factors1:
-	R_612
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_829
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_638
-short2:
-	R_108
-	R_230
-	R_348
-	R_123
-	R_917
-	R_1044
-factors2:
-	R_592
-half2:
-	R_289
-other2:
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_830
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_666
-short3:
-	R_150
-	R_230
-	R_348
-	R_184
-	R_917
-	R_1045
-factors3:
-	R_667
-	R_901
-half3:
-	R_319
-other3:
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_831
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_697
+	R_528
+tiles:
+	R_205
+factors:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_506
 
 TEXT ·integerAVX24Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_600
+	R_294
+clear:
+	R_594
 group:
-	R_405
-	R_278
-step0:
-	R_108
-	R_601
-	R_123
-	R_902
-	R_465
-summed0:
-	R_204
-scaled0:
-	R_698
-added0:
-	R_421
-	R_304
-step1:
-	R_150
-	R_601
-	R_184
-	R_902
-	R_480
-summed1:
-	R_205
-scaled1:
-	R_699
-added1:
-	R_542
-stored:
-	R_300
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_643
+part:
+	R_345
+	R_503
+	R_963
+	R_504
+	R_1000
+	R_1060
+	R_1346
+	R_504
+	R_1376
+	ADDQ $128, SI
+	R_1035
+widen:
+	R_1036
+first:
+	R_553
+	R_238
+	R_348
+half:
+	R_503
+	R_963
+	R_504
+	R_1000
+	ADDQ $128, SI
+	R_1056
+whole:
+	R_183
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
 super:
-	R_376
-decode:
-	R_918
-short0:
-	R_108
-	R_869
-	R_123
-	R_700
-	ADDQ $128, SI
-	R_1046
-factors0:
-	R_627
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_852
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_701
-short1:
-	R_150
-	R_869
-	R_184
-	R_700
-	ADDQ $128, SI
-	R_1047
-factors1:
-	R_702
-	R_919
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_703
-	R_402
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_732
+	R_528
+tiles:
+	R_205
+factors:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_506
 
 TEXT ·integerAVX24Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_661
+	R_294
+clear:
+	R_633
 group:
-	R_405
-	R_1017
-step0:
-	R_108
-	R_662
-	R_123
-	R_920
-	R_488
-summed0:
-	R_204
-scaled0:
-	R_733
-added0:
-	R_421
-	R_1034
-step1:
-	R_150
-	R_662
-	R_184
-	R_920
-	R_471
-summed1:
-	R_205
-scaled1:
-	R_764
-added1:
-	R_574
-stored:
-	R_300
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_643
+part:
+	R_345
+	R_503
+	R_1037
+	R_504
+	R_1075
+	R_1060
+	R_1404
+	R_504
+	R_1436
+	ADDQ $128, SI
+	R_1057
+widen:
+	R_1058
+first:
+	R_553
+	R_319
+	R_348
+half:
+	R_503
+	R_1037
+	R_504
+	R_1075
+	ADDQ $128, SI
+	R_1080
+whole:
+	R_183
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
 super:
-	R_711
-decode:
-	R_918
-short0:
-	R_108
-	R_890
-	R_123
-	R_765
-	ADDQ $128, SI
-	R_1056
-factors0:
-	R_739
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_740
-	R_361
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_766
-short1:
-	R_150
-	R_890
-	R_184
-	R_765
-	ADDQ $128, SI
-	R_1059
-factors1:
-	R_800
-	R_919
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_801
-	R_362
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_840
+	R_528
+tiles:
+	R_205
+factors:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_506
 
 TEXT ·integerAVX25Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_533
+	R_591
 group:
-	R_384
-	R_499
-step0:
-	R_753
-	VPBROADCASTD 4(BX), Y15
-	R_449
-	R_903
-	R_71
-	R_449
-	R_390
-	R_20
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_556
-added0:
-	R_494
-	R_499
-step1:
-	R_771
-	VPBROADCASTD 4(BX), Y15
-	R_474
-	R_921
-	R_71
-	R_474
-	R_390
-	R_20
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_577
-added1:
-	R_750
-	R_499
-step2:
-	R_753
-	VPBROADCASTD 4(BX), Y15
-	R_754
-	R_903
-	R_71
-	R_754
-	R_390
-	R_20
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_602
-added2:
-	R_893
-	R_499
-step3:
-	R_771
-	VPBROADCASTD 4(BX), Y15
-	R_772
-	R_921
-	R_71
-	R_772
-	R_390
-	R_20
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_631
-added3:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_911
+	R_64
+step:
+	R_1062
+	R_1286
+	R_764
+	R_1307
+	R_626
+	ADDQ $16, BX
+	R_343
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
 	R_475
-stored:
-	R_267
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
 super:
-	R_536
-decode:
-	R_900
-factors0:
-	R_537
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_826
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_579
-factors1:
-	R_538
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_208
-	R_288
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_539
-factors2:
-	R_541
-half2:
-	R_289
-other2:
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_208
-	R_400
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_561
-factors3:
-	R_604
-	R_901
-half3:
-	R_319
-other3:
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_208
-	R_401
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_582
+	R_528
+tiles:
+	R_205
+factors:
+	R_216
+	R_75
+begin:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_506
 
 TEXT ·integerAVX25Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_566
+	R_604
 group:
-	R_384
-	R_517
-step0:
-	R_753
-	VPBROADCASTD 8(BX), Y15
-	R_116
-	R_501
-	R_391
-	R_123
-	R_412
-	R_255
-	R_449
-	R_81
-	R_391
-	R_390
-	R_39
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_605
-added0:
-	R_494
-	R_517
-step1:
-	R_771
-	VPBROADCASTD 8(BX), Y15
-	R_147
-	R_501
-	R_413
-	R_184
-	R_412
-	R_255
-	R_474
-	R_81
-	R_413
-	R_390
-	R_39
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_632
-added1:
-	R_750
-	R_517
-step2:
-	R_753
-	R_950
-	VPMADDWD 1024(R14), Y14, Y14
-	R_501
-	R_228
-	R_518
-	R_123
-	R_412
-	R_255
-	R_754
-	R_81
-	R_228
-	R_518
-	R_390
-	R_39
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_633
-added2:
-	R_893
-	R_517
-step3:
-	R_771
-	R_950
-	VPMADDWD 1056(R14), Y14, Y14
-	R_501
-	R_228
-	R_546
-	R_184
-	R_412
-	R_255
-	R_772
-	R_81
-	R_228
-	R_546
-	R_390
-	R_39
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_665
-added3:
-	R_507
-stored:
-	R_267
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_994
+step:
+	R_1062
+	R_1326
+	R_764
+	R_1351
+	R_626
+	ADDQ $32, BX
+	R_343
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
 super:
-	R_586
-decode:
-	R_900
-factors0:
-	R_587
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_828
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_636
-factors1:
-	R_612
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_829
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_638
-factors2:
-	R_592
-half2:
-	R_289
-other2:
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_830
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_666
-factors3:
-	R_667
-	R_901
-half3:
-	R_319
-other3:
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_831
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_697
+	R_528
+tiles:
+	R_205
+factors:
+	R_216
+	R_200
+begin:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_506
 
 TEXT ·integerAVX25Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_600
+	R_294
+clear:
+	R_594
 group:
-	R_752
-	MOVQ integerArgs_steps(AX), CX
-step0:
-	R_753
-	VPBROADCASTD 12(BX), Y15
-	R_116
-	R_36
-	VPBROADCASTD 16(BX), Y15
-	R_391
-	R_261
-	R_502
-	R_903
-	R_214
-	R_449
-	R_215
-	R_391
-	R_216
-	R_502
-	R_390
-	R_465
-summed0:
-	R_204
-scaled0:
-	R_698
-added0:
-	R_494
-	R_366
-	MOVQ integerArgs_steps(AX), CX
-step1:
-	R_771
-	VPBROADCASTD 12(BX), Y15
-	R_147
-	R_36
-	VPBROADCASTD 16(BX), Y15
-	R_413
-	R_261
-	R_519
-	R_921
-	R_214
-	R_474
-	R_215
-	R_413
-	R_216
-	R_519
-	R_390
-	R_480
-summed1:
-	R_205
-scaled1:
-	R_699
-added1:
-	R_542
-stored:
-	R_300
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_1017
+step:
+	R_1062
+	R_1352
+	R_764
+	R_1406
+	R_626
+	R_693
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
 super:
-	R_376
-decode:
-	R_918
-factors0:
-	R_627
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_852
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_701
-factors1:
-	R_702
-	R_919
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_703
-	R_402
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_732
+	R_528
+tiles:
+	R_205
+factors:
+	R_216
+	R_273
+begin:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_506
 
 TEXT ·integerAVX25Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_661
+	R_294
+clear:
+	R_633
 group:
-	R_752
-	R_450
-step0:
-	R_753
-	VPBROADCASTD 16(BX), Y15
-	R_116
-	R_36
-	VPBROADCASTD 20(BX), Y15
-	R_391
-	R_296
-	R_502
-	R_217
-	R_952
-	R_903
-	R_236
-	R_449
-	R_218
-	R_391
-	R_219
-	R_502
-	R_220
-	R_952
-	R_390
-	R_488
-summed0:
-	R_204
-scaled0:
-	R_733
-added0:
-	R_494
-	R_366
-	R_450
-step1:
-	R_771
-	VPBROADCASTD 16(BX), Y15
-	R_147
-	R_36
-	VPBROADCASTD 20(BX), Y15
-	R_413
-	R_296
-	R_519
-	R_217
-	R_925
-	R_921
-	R_236
-	R_474
-	R_218
-	R_413
-	R_219
-	R_519
-	R_220
-	R_925
-	R_390
-	R_471
-summed1:
-	R_205
-scaled1:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_694
+step:
+	R_1062
+	R_1380
 	R_764
-added1:
-	R_574
-stored:
-	R_300
+	R_1437
+	R_626
+	R_710
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
 super:
-	R_711
-decode:
-	R_918
-factors0:
-	R_739
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_740
-	R_361
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_766
-factors1:
-	R_800
-	R_919
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_801
-	R_362
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_840
+	R_528
+tiles:
+	R_205
+factors:
+	R_550
+begin:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_506
 
 TEXT ·integerAVX26Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_533
+	R_591
 group:
-	R_384
-	R_499
-step0:
-	R_773
-	VPBROADCASTD 4(BX), Y15
-	R_449
-	R_926
-	R_71
-	R_449
-	R_417
-	R_20
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_556
-added0:
-	R_928
-	R_499
-step1:
-	R_755
-	VPBROADCASTD 4(BX), Y15
-	R_474
-	R_953
-	R_71
-	R_474
-	R_417
-	R_20
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_577
-added1:
-	R_750
-	R_499
-step2:
-	R_773
-	VPBROADCASTD 4(BX), Y15
-	R_754
-	R_926
-	R_71
-	R_754
-	R_417
-	R_20
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_602
-added2:
-	R_751
-	LEAQ 32(R8)(R11*1), DI
-	R_499
-step3:
-	R_755
-	VPBROADCASTD 4(BX), Y15
-	R_772
-	R_953
-	R_71
-	R_772
-	R_417
-	R_20
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_631
-added3:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_911
+	R_64
+step:
+	R_1084
+	R_1286
+	R_796
+	R_1307
+	R_676
+	ADDQ $16, BX
+	R_343
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
 	R_475
-stored:
-	R_267
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
 super:
-	R_536
-decode:
-	MOVL $2, CX
-	R_929
-factors0:
-	R_537
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_826
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_579
-factors1:
-	R_538
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_208
-	R_288
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_539
-factors2:
-	R_541
-half2:
-	R_289
-other2:
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_208
-	R_400
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_561
-factors3:
-	R_604
-	CALL integerSuper6KAVX2<>(SB)
-	R_342
-half3:
-	R_319
-other3:
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_208
-	R_401
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_582
+	R_744
+tiles:
+	R_205
+factors:
+	R_216
+	R_75
+begin:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_719
 
 TEXT ·integerAVX26Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_566
+	R_604
 group:
-	R_384
-	R_517
-step0:
-	R_773
-	VPBROADCASTD 8(BX), Y15
-	R_116
-	R_501
-	R_391
-	R_123
-	R_446
-	R_255
-	R_449
-	R_81
-	R_391
-	R_417
-	R_39
-	JNZ step0
-summed0:
-	R_204
-scaled0:
-	R_605
-added0:
-	R_928
-	R_517
-step1:
-	R_755
-	VPBROADCASTD 8(BX), Y15
-	R_147
-	R_501
-	R_413
-	R_184
-	R_446
-	R_255
-	R_474
-	R_81
-	R_413
-	R_417
-	R_39
-	JNZ step1
-summed1:
-	R_205
-scaled1:
-	R_632
-added1:
-	R_750
-	R_517
-step2:
-	R_773
-	R_950
-	VPMADDWD 1024(R14), Y14, Y14
-	R_501
-	R_228
-	R_518
-	R_123
-	R_446
-	R_255
-	R_754
-	R_81
-	R_228
-	R_518
-	R_417
-	R_39
-	JNZ step2
-summed2:
-	R_403
-scaled2:
-	R_633
-added2:
-	R_751
-	LEAQ 32(R8)(R11*1), DI
-	R_517
-step3:
-	R_755
-	R_950
-	VPMADDWD 1056(R14), Y14, Y14
-	R_501
-	R_228
-	R_546
-	R_184
-	R_446
-	R_255
-	R_772
-	R_81
-	R_228
-	R_546
-	R_417
-	R_39
-	JNZ step3
-summed3:
-	R_404
-scaled3:
-	R_665
-added3:
-	R_507
-stored:
-	R_267
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_994
+step:
+	R_1084
+	R_1326
+	R_796
+	R_1351
+	R_676
+	ADDQ $32, BX
+	R_343
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
 super:
-	R_586
-decode:
-	MOVL $2, CX
-	R_929
-factors0:
-	R_587
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_828
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_636
-factors1:
-	R_612
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_829
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_638
-factors2:
-	R_592
-half2:
-	R_289
-other2:
-	R_340
-zeros2:
-	R_292
-zero2:
-	R_313
-zeroFull2:
-	R_314
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_830
-points2:
-	R_371
-pointsFull2:
-	R_317
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_666
-factors3:
-	R_667
-	CALL integerSuper6KAVX2<>(SB)
-	R_342
-half3:
-	R_319
-other3:
-	R_372
-zeros3:
-	R_322
-zero3:
-	R_373
-zeroFull3:
-	R_324
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_831
-points3:
-	R_408
-pointsFull3:
-	R_326
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_697
+	R_744
+tiles:
+	R_205
+factors:
+	R_216
+	R_200
+begin:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_719
 
 TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_600
+	R_294
+clear:
+	R_594
 group:
-	R_752
-	MOVQ integerArgs_steps(AX), CX
-step0:
-	R_773
-	VPBROADCASTD 12(BX), Y15
-	R_116
-	R_36
-	VPBROADCASTD 16(BX), Y15
-	R_391
-	R_261
-	R_502
-	R_926
-	R_214
-	R_449
-	R_215
-	R_391
-	R_216
-	R_502
-	R_417
-	R_465
-summed0:
-	R_204
-scaled0:
-	R_698
-added0:
-	R_928
-	R_366
-	MOVQ integerArgs_steps(AX), CX
-step1:
-	R_755
-	VPBROADCASTD 12(BX), Y15
-	R_147
-	R_36
-	VPBROADCASTD 16(BX), Y15
-	R_413
-	R_261
-	R_519
-	R_953
-	R_214
-	R_474
-	R_215
-	R_413
-	R_216
-	R_519
-	R_417
-	R_480
-summed1:
-	R_205
-scaled1:
-	R_699
-added1:
-	R_542
-stored:
-	R_300
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_1017
+step:
+	R_1084
+	R_1352
+	R_796
+	R_1406
+	R_676
+	R_693
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
 super:
-	R_376
-decode:
-	MOVL $1, CX
-	R_929
-factors0:
-	R_627
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_852
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_701
-factors1:
-	R_702
-	CALL integerSuper6KAVX2<>(SB)
-	R_377
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_703
-	R_402
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_732
+	R_744
+tiles:
+	R_205
+factors:
+	R_216
+	R_273
+begin:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_719
 
 TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_661
+	R_294
+clear:
+	R_633
 group:
-	R_752
-	R_450
-step0:
-	R_773
-	VPBROADCASTD 16(BX), Y15
-	R_116
-	R_36
-	VPBROADCASTD 20(BX), Y15
-	R_391
-	R_296
-	R_502
-	R_217
-	R_952
-	R_926
-	R_236
-	R_449
-	R_218
-	R_391
-	R_219
-	R_502
-	R_220
-	R_952
-	R_417
-	R_488
-summed0:
-	R_204
-scaled0:
-	R_733
-added0:
-	R_928
-	R_366
-	R_450
-step1:
-	R_755
-	VPBROADCASTD 16(BX), Y15
-	R_147
-	R_36
-	VPBROADCASTD 20(BX), Y15
-	R_413
-	R_296
-	R_519
-	R_217
-	R_925
-	R_953
-	R_236
-	R_474
-	R_218
-	R_413
-	R_219
-	R_519
-	R_220
-	R_925
-	R_417
-	R_471
-summed1:
-	R_205
-scaled1:
-	R_764
-added1:
-	R_574
-stored:
-	R_300
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_694
+step:
+	R_1084
+	R_1380
+	R_796
+	R_1437
+	R_676
+	R_710
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
 super:
-	R_711
-decode:
-	MOVL $1, CX
-	R_929
-factors0:
-	R_739
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_740
-	R_361
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_766
-factors1:
-	R_800
-	CALL integerSuper6KAVX2<>(SB)
-	R_377
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_801
-	R_362
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_840
+	R_744
+tiles:
+	R_205
+factors:
+	R_550
+begin:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_719
 
 TEXT ·integerAVX28Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_121
+	R_97
 tile:
-	R_100
+	R_36
+	R_93
 group:
 	LEAQ 0(R8), SI
-	R_931
+	R_1064
 	JNZ signed0
 step0:
-	R_24
-	R_932
-	R_25
-	R_955
-	R_397
-	R_521
-	R_756
-	R_934
+	R_577
+	R_720
+	R_915
+	R_1114
+	R_702
+	R_721
+	R_704
+	R_278
+	R_1086
 	JNZ step0
 summed0:
-	R_101
-	R_95
+	R_1087
+	R_1088
 scaled0:
-	R_556
+	R_724
+	VBROADCASTSS 4(BX), Y14
+	VFMADD231PS Y14, Y13, Y0
 added0:
 	LEAQ 32(R8), SI
-	R_931
+	R_1064
 	JNZ signed1
 step1:
-	VMOVDQU 0(SI), Y12
-	R_932
+	R_1089
 	VMOVDQU 64(SI), Y12
-	R_955
+	R_1114
 	VMOVDQU 128(SI), Y12
-	R_521
-	R_774
-	R_934
+	R_721
+	R_1115
+	R_1086
 	JNZ step1
 summed1:
-	R_119
-	R_118
+	R_1116
+	R_1073
 scaled1:
-	R_577
+	R_1074
+	VBROADCASTSS 4(BX), Y14
+	VFMADD231PS Y14, Y13, Y1
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	R_931
+	R_1064
 	JNZ signed2
 step2:
-	R_24
-	R_932
-	R_25
-	R_955
-	R_397
-	R_521
-	R_756
-	R_934
+	R_577
+	R_720
+	R_915
+	R_1114
+	R_702
+	R_721
+	R_704
+	R_278
+	R_1086
 	JNZ step2
 summed2:
-	R_264
-	R_95
+	R_1117
+	R_1088
 scaled2:
-	R_602
+	R_745
+	VBROADCASTSS 4(BX), Y14
+	VFMADD231PS Y14, Y13, Y2
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	R_931
+	R_1064
 	JNZ signed3
 step3:
-	VMOVDQU 0(SI), Y12
-	R_932
+	R_1089
 	VMOVDQU 64(SI), Y12
-	R_955
+	R_1114
 	VMOVDQU 128(SI), Y12
-	R_521
-	R_774
-	R_934
+	R_721
+	R_1115
+	R_1086
 	JNZ step3
 summed3:
-	R_307
+	R_1141
+	R_1073
 scaled3:
-	R_631
+	R_1095
+	VBROADCASTSS 4(BX), Y14
+	VFMADD231PS Y14, Y13, Y3
 added3:
 	R_475
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y1, 32(R9)
+	R_916
+	VMOVUPS Y2, 0(CX)
+	VMOVUPS Y3, 32(CX)
 stored:
-	R_267
+	R_1119
 last:
-	R_298
+	R_1142
 end:
 	VZEROUPPER
 	RET
 signed0:
-	R_24
-	R_937
-	R_25
-	R_982
-	R_397
-	R_547
-	R_775
-	R_957
-	R_983
+	R_577
+	R_747
+	R_915
+	R_1143
+	R_702
+	R_748
+	R_704
+	R_265
+	R_1122
+	JNZ signed0
+	R_579
+	R_1103
+	JNZ zeroHalf0
+	JMP zero0
 half0:
-	R_131
+	R_1104
+	JMP scaled0
 other0:
-	R_185
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
+	R_1105
+	JMP scaled0
 zeros0:
-	R_134
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
-	R_157
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	R_15
+	JMP symmetric0
 zeroFull0:
-	R_158
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	R_54
+	R_724
 	JMP added0
 points0:
-	R_223
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	R_1123
+	JNZ pointsHalf0
+	R_15
+	JMP pointed0
 pointsFull0:
-	R_138
+	R_1124
+	JMP pointed0
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	R_579
+	R_1106
+	R_724
+	JMP added0
 signed1:
-	VMOVDQU 0(SI), Y12
-	R_937
+	R_1125
 	VMOVDQU 64(SI), Y12
-	R_982
+	R_1143
 	VMOVDQU 128(SI), Y12
-	R_547
-	R_759
-	R_957
-	R_984
+	R_748
+	R_1144
+	R_1122
+	JNZ signed1
+	R_579
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	JMP zero1
 half1:
-	R_140
+	R_1107
+	JMP scaled1
 other1:
-	R_224
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
+	R_1108
+	JMP scaled1
 zeros1:
-	R_163
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
-	R_189
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	R_45
+	JMP symmetric1
 zeroFull1:
-	R_143
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	R_28
-	R_288
+	R_1074
+	JMP added1
 points1:
-	R_225
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	R_1145
+	JNZ pointsHalf1
+	R_45
+	JMP pointed1
 pointsFull1:
-	R_145
+	R_1126
+	JMP pointed1
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	R_539
+	R_1106
+	R_1074
+	JMP added1
 signed2:
-	R_24
-	R_937
-	R_25
-	R_982
-	R_397
-	R_547
-	R_775
-	R_957
+	R_577
+	R_747
+	R_915
+	R_1143
+	R_702
+	R_748
+	R_704
+	R_265
+	R_1122
 	JNZ signed2
-	R_74
-	R_758
+	R_598
+	R_1103
 	JNZ zeroHalf2
 	JMP zero2
 half2:
-	R_289
+	R_1104
+	JMP scaled2
 other2:
-	R_340
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
+	R_1105
+	JMP scaled2
 zeros2:
-	R_292
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
 zero2:
-	R_313
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	R_15
+	JMP symmetric2
 zeroFull2:
-	R_314
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	R_244
+	R_745
 	JMP added2
 points2:
-	R_371
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	R_1123
+	JNZ pointsHalf2
+	R_15
+	JMP pointed2
 pointsFull2:
-	R_317
+	R_1124
+	JMP pointed2
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	R_561
+	R_1106
+	R_745
+	JMP added2
 signed3:
-	VMOVDQU 0(SI), Y12
-	R_937
+	R_1125
 	VMOVDQU 64(SI), Y12
-	R_982
+	R_1143
 	VMOVDQU 128(SI), Y12
-	R_547
-	R_759
-	R_957
+	R_748
+	R_1144
+	R_1122
 	JNZ signed3
-	R_74
+	R_598
 	TESTQ $const_scaleF16, integerArgs_scale(AX)
 	JNZ zeroHalf3
 	JMP zero3
 half3:
-	R_319
+	R_1107
+	JMP scaled3
 other3:
-	R_372
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
+	R_1108
+	JMP scaled3
 zeros3:
-	R_322
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
 zero3:
-	R_373
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	R_45
+	JMP symmetric3
 zeroFull3:
-	R_324
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	R_266
+	R_1095
 	JMP added3
 points3:
-	R_408
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	R_1145
+	JNZ pointsHalf3
+	R_45
+	JMP pointed3
 pointsFull3:
-	R_326
+	R_1126
+	JMP pointed3
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	R_582
+	R_1106
+	R_1095
+	JMP added3
 
 TEXT ·integerAVX28Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_121
+	R_97
 tile:
-	R_250
+	R_36
+	R_93
+	R_176
+	R_251
 group:
 	LEAQ 0(R8), SI
-	R_961
+	R_1109
 	JNZ signed0
 step0:
-	R_24
-	R_548
-	R_25
-	R_962
-	R_397
-	R_841
-	R_756
-	R_963
+	R_577
+	R_720
+	R_1146
+	R_940
+	R_1147
+	R_702
+	R_1148
+	R_704
+	R_278
+	R_1176
 	JNZ step0
 summed0:
-	R_101
-	R_95
+	R_1087
+	R_1088
 scaled0:
-	R_605
+	R_724
+	VBROADCASTSS 8(BX), Y14
+	VFMADD231PS Y14, Y13, Y0
+	R_1130
+	VBROADCASTSS 12(BX), Y14
+	VFMADD231PS Y14, Y13, Y1
 added0:
 	LEAQ 32(R8), SI
-	R_961
+	R_1109
 	JNZ signed1
 step1:
-	R_964
-	VMOVDQU 64(SI), Y12
-	R_962
+	R_1089
+	R_1146
+	R_511
+	R_1147
 	VMOVDQU 128(SI), Y12
-	R_841
-	R_774
-	R_963
+	R_1148
+	R_1115
+	R_1176
 	JNZ step1
 summed1:
-	R_119
-	R_118
+	R_1116
+	R_1073
 scaled1:
-	R_632
+	R_745
+	VBROADCASTSS 8(BX), Y14
+	VFMADD231PS Y14, Y13, Y2
+	R_1151
+	VBROADCASTSS 12(BX), Y14
+	VFMADD231PS Y14, Y13, Y3
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	R_961
+	R_1109
 	JNZ signed2
 step2:
-	R_24
-	R_548
-	R_25
-	R_962
-	R_397
-	R_841
-	R_756
-	R_963
+	R_577
+	R_720
+	R_1146
+	R_940
+	R_1147
+	R_702
+	R_1148
+	R_704
+	R_278
+	R_1176
 	JNZ step2
 summed2:
-	R_264
-	R_95
+	R_1117
+	R_1088
 scaled2:
-	R_633
+	R_1131
+	VBROADCASTSS 8(BX), Y14
+	VFMADD231PS Y14, Y13, Y4
+	R_1177
+	VBROADCASTSS 12(BX), Y14
+	VFMADD231PS Y14, Y13, Y5
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	R_961
+	R_1109
 	JNZ signed3
 step3:
-	R_964
-	VMOVDQU 64(SI), Y12
-	R_962
+	R_1089
+	R_1146
+	R_511
+	R_1147
 	VMOVDQU 128(SI), Y12
-	R_841
-	R_774
-	R_963
+	R_1148
+	R_1115
+	R_1176
 	JNZ step3
 summed3:
-	R_307
+	R_1141
+	R_1073
 scaled3:
-	R_665
+	R_1152
+	VBROADCASTSS 8(BX), Y14
+	VFMADD231PS Y14, Y13, Y6
+	R_1214
+	VBROADCASTSS 12(BX), Y14
+	VFMADD231PS Y14, Y13, Y7
 added3:
-	R_507
+	R_495
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y2, 32(R9)
+	VMOVUPS Y1, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	R_916
+	VMOVUPS Y4, 0(CX)
+	VMOVUPS Y6, 32(CX)
+	VMOVUPS Y5, 64(CX)
+	VMOVUPS Y7, 96(CX)
 stored:
-	R_267
+	R_1119
 last:
-	R_298
+	R_1142
 end:
 	VZEROUPPER
 	RET
 signed0:
-	R_24
-	R_575
-	R_25
-	R_985
-	R_397
-	R_843
-	R_775
-	R_986
-	R_983
+	R_577
+	R_747
+	R_1178
+	R_940
+	R_1179
+	R_702
+	R_1180
+	R_704
+	R_265
+	R_1215
+	JNZ signed0
+	R_579
+	R_1103
+	JNZ zeroHalf0
+	JMP zero0
 half0:
-	R_131
+	R_1104
+	JMP scaled0
 other0:
-	R_185
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf0
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros0
+	R_1105
+	JMP scaled0
 zeros0:
-	R_134
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points0
 zero0:
-	R_157
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull0
+	R_15
+	JMP symmetric0
 zeroFull0:
-	R_158
+	VMOVUPS 0(R13), Y12
+	JMP symmetric0
 zeroHalf0:
 	VCVTPH2PS 0(R13), Y12
 symmetric0:
-	R_54
-	R_57
+	R_724
+	R_1130
 	JMP added0
 points0:
-	R_223
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull0
+	R_1123
+	JNZ pointsHalf0
+	R_15
+	JMP pointed0
 pointsFull0:
-	R_138
+	R_1124
+	JMP pointed0
 pointsHalf0:
 	VCVTPH2PS 0(R13), Y12
 pointed0:
-	R_636
+	R_1156
+	R_724
+	R_1157
+	R_1130
+	JMP added0
 signed1:
-	R_987
-	VMOVDQU 64(SI), Y12
-	R_985
+	R_1125
+	R_1178
+	R_511
+	R_1179
 	VMOVDQU 128(SI), Y12
-	R_843
-	R_759
-	R_986
-	R_984
+	R_1180
+	R_1144
+	R_1215
+	JNZ signed1
+	R_579
+	TESTQ $const_scaleF16, integerArgs_scale(AX)
+	JNZ zeroHalf1
+	JMP zero1
 half1:
-	R_140
+	R_1107
+	JMP scaled1
 other1:
-	R_224
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf1
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros1
+	R_1108
+	JMP scaled1
 zeros1:
-	R_163
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points1
 zero1:
-	R_189
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull1
+	R_45
+	JMP symmetric1
 zeroFull1:
-	R_143
+	VMOVUPS 32(R13), Y12
+	JMP symmetric1
 zeroHalf1:
 	VCVTPH2PS 16(R13), Y12
 symmetric1:
-	R_244
-	R_206
+	R_745
+	R_1151
 	JMP added1
 points1:
-	R_225
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull1
+	R_1145
+	JNZ pointsHalf1
+	R_45
+	JMP pointed1
 pointsFull1:
-	R_145
+	R_1126
+	JMP pointed1
 pointsHalf1:
 	VCVTPH2PS 16(R13), Y12
 pointed1:
-	R_638
+	R_1156
+	R_745
+	R_1157
+	R_1151
+	JMP added1
 signed2:
-	R_24
-	R_575
-	R_25
-	R_985
-	R_397
-	R_843
-	R_775
-	R_986
+	R_577
+	R_747
+	R_1178
+	R_940
+	R_1179
+	R_702
+	R_1180
+	R_704
+	R_265
+	R_1215
 	JNZ signed2
-	R_74
-	R_758
+	R_598
+	R_1103
 	JNZ zeroHalf2
 	JMP zero2
 half2:
-	R_289
+	R_1104
+	JMP scaled2
 other2:
-	R_340
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf2
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros2
+	R_1105
+	JMP scaled2
 zeros2:
-	R_292
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points2
 zero2:
-	R_313
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull2
+	R_15
+	JMP symmetric2
 zeroFull2:
-	R_314
+	VMOVUPS 0(R13), Y12
+	JMP symmetric2
 zeroHalf2:
 	VCVTPH2PS 0(R13), Y12
 symmetric2:
-	R_299
-	R_66
+	R_1131
+	R_1177
 	JMP added2
 points2:
-	R_371
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull2
+	R_1123
+	JNZ pointsHalf2
+	R_15
+	JMP pointed2
 pointsFull2:
-	R_317
+	R_1124
+	JMP pointed2
 pointsHalf2:
 	VCVTPH2PS 0(R13), Y12
 pointed2:
-	R_666
+	R_1156
+	R_1131
+	R_1157
+	R_1177
+	JMP added2
 signed3:
-	R_987
-	VMOVDQU 64(SI), Y12
-	R_985
+	R_1125
+	R_1178
+	R_511
+	R_1179
 	VMOVDQU 128(SI), Y12
-	R_843
-	R_759
-	R_986
+	R_1180
+	R_1144
+	R_1215
 	JNZ signed3
-	R_74
+	R_598
 	TESTQ $const_scaleF16, integerArgs_scale(AX)
 	JNZ zeroHalf3
 	JMP zero3
 half3:
-	R_319
+	R_1107
+	JMP scaled3
 other3:
-	R_372
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
+	JEQ zeroHalf3
+	CMPQ integerArgs_scale(AX), $const_scaleF32
+	JNE zeros3
+	R_1108
+	JMP scaled3
 zeros3:
-	R_322
+	TESTQ $const_scalePoints, integerArgs_scale(AX)
+	JNZ points3
 zero3:
-	R_373
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ zeroFull3
+	R_45
+	JMP symmetric3
 zeroFull3:
-	R_324
+	VMOVUPS 32(R13), Y12
+	JMP symmetric3
 zeroHalf3:
 	VCVTPH2PS 16(R13), Y12
 symmetric3:
-	R_435
-	R_231
+	R_1152
+	R_1214
 	JMP added3
 points3:
-	R_408
+	TESTQ $const_scaleF32, integerArgs_scale(AX)
+	JNZ pointsFull3
+	R_1145
+	JNZ pointsHalf3
+	R_45
+	JMP pointed3
 pointsFull3:
-	R_326
+	R_1126
+	JMP pointed3
 pointsHalf3:
 	VCVTPH2PS 16(R13), Y12
 pointed3:
-	R_697
-
-TEXT ·integerAVX28Rows3(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_99
-tile:
-	R_100
-	R_109
-group:
-	R_1036
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
-	JNZ signed0
-step0:
-	R_24
-	R_548
-	R_967
-	R_25
-	R_42
-	R_757
-	VPBROADCASTD 16(BX), Y14
-	R_122
-	VPBROADCASTD 20(BX), Y14
-	R_274
-	R_397
-	R_42
-	R_842
-	VPBROADCASTD 32(BX), Y14
-	R_274
-	R_756
-	VPBROADCASTD 36(BX), Y14
-	R_117
-	VPBROADCASTD 40(BX), Y14
-	R_122
-	VPBROADCASTD 44(BX), Y14
-	R_274
-	ADDQ $256, SI
-	R_465
-summed0:
-	R_101
-	R_95
-scaled0:
-	R_698
-added0:
-	R_1050
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
-	JNZ signed1
-step1:
-	R_964
-	R_967
-	VMOVDQU 64(SI), Y12
-	R_42
-	R_757
-	VPBROADCASTD 16(BX), Y14
-	R_122
-	VPBROADCASTD 20(BX), Y14
-	R_274
-	VMOVDQU 128(SI), Y12
-	R_42
-	R_842
-	VPBROADCASTD 32(BX), Y14
-	R_274
-	R_774
-	VPBROADCASTD 36(BX), Y14
-	R_117
-	VPBROADCASTD 40(BX), Y14
-	R_122
-	VPBROADCASTD 44(BX), Y14
-	R_274
-	ADDQ $256, SI
-	R_480
-summed1:
-	R_119
-	R_118
-scaled1:
-	R_699
-added1:
-	R_542
-stored:
-	R_300
-	RET
-signed0:
-	R_24
-	R_575
-	R_988
-	R_25
-	R_44
-	R_776
-	VPBROADCASTD 16(BX), Y14
-	R_183
-	VPBROADCASTD 20(BX), Y14
-	R_258
-	R_397
-	R_44
-	R_844
-	VPBROADCASTD 32(BX), Y14
-	R_258
-	R_775
-	VPBROADCASTD 36(BX), Y14
-	R_148
-	VPBROADCASTD 40(BX), Y14
-	R_183
-	VPBROADCASTD 44(BX), Y14
-	R_258
-	ADDQ $256, SI
-	R_172
-	R_983
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_968
-	JMP added0
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_701
-signed1:
-	R_987
-	R_988
-	VMOVDQU 64(SI), Y12
-	R_44
-	R_776
-	VPBROADCASTD 16(BX), Y14
-	R_183
-	VPBROADCASTD 20(BX), Y14
-	R_258
-	VMOVDQU 128(SI), Y12
-	R_44
-	R_844
-	VPBROADCASTD 32(BX), Y14
-	R_258
-	R_759
-	VPBROADCASTD 36(BX), Y14
-	R_148
-	VPBROADCASTD 40(BX), Y14
-	R_183
-	VPBROADCASTD 44(BX), Y14
-	R_258
-	ADDQ $256, SI
-	R_172
-	R_984
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_266
-	R_260
-	R_466
-	JMP added1
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_732
-
-TEXT ·integerAVX28Rows4(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_99
-tile:
-	R_250
-group:
-	R_405
-	R_450
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
-	JNZ signed0
-step0:
-	R_24
-	R_548
-	R_967
-	VPBROADCASTD 12(BX), Y14
-	R_550
-	R_25
-	R_841
-	VPBROADCASTD 24(BX), Y14
-	R_274
-	VPBROADCASTD 28(BX), Y14
-	R_550
-	R_397
-	R_42
-	VPBROADCASTD 32(BX), Y14
-	R_117
-	VPBROADCASTD 36(BX), Y14
-	R_122
-	VPBROADCASTD 40(BX), Y14
-	R_274
-	VPBROADCASTD 44(BX), Y14
-	R_550
-	R_756
-	VPBROADCASTD 48(BX), Y14
-	R_117
-	VPBROADCASTD 52(BX), Y14
-	R_122
-	VPBROADCASTD 56(BX), Y14
-	R_274
-	VPBROADCASTD 60(BX), Y14
-	R_550
-	ADDQ $256, SI
-	R_488
-summed0:
-	R_101
-	R_95
-scaled0:
-	R_733
-added0:
-	R_421
-	R_450
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
-	JNZ signed1
-step1:
-	R_964
-	R_967
-	VPBROADCASTD 12(BX), Y14
-	R_550
-	VMOVDQU 64(SI), Y12
-	R_841
-	VPBROADCASTD 24(BX), Y14
-	R_274
-	VPBROADCASTD 28(BX), Y14
-	R_550
-	VMOVDQU 128(SI), Y12
-	R_42
-	VPBROADCASTD 32(BX), Y14
-	R_117
-	VPBROADCASTD 36(BX), Y14
-	R_122
-	VPBROADCASTD 40(BX), Y14
-	R_274
-	VPBROADCASTD 44(BX), Y14
-	R_550
-	R_774
-	VPBROADCASTD 48(BX), Y14
-	R_117
-	VPBROADCASTD 52(BX), Y14
-	R_122
-	VPBROADCASTD 56(BX), Y14
-	R_274
-	VPBROADCASTD 60(BX), Y14
-	R_550
-	ADDQ $256, SI
-	R_471
-summed1:
-	R_119
-	R_118
-scaled1:
-	R_764
-added1:
-	R_574
-stored:
-	R_300
-	RET
-signed0:
-	R_24
-	R_575
-	R_988
-	VPBROADCASTD 12(BX), Y14
-	R_526
-	R_25
-	R_843
-	VPBROADCASTD 24(BX), Y14
-	R_258
-	VPBROADCASTD 28(BX), Y14
-	R_526
-	R_397
-	R_44
-	VPBROADCASTD 32(BX), Y14
-	R_148
-	VPBROADCASTD 36(BX), Y14
-	R_183
-	VPBROADCASTD 40(BX), Y14
-	R_258
-	VPBROADCASTD 44(BX), Y14
-	R_526
-	R_775
-	VPBROADCASTD 48(BX), Y14
-	R_148
-	VPBROADCASTD 52(BX), Y14
-	R_183
-	VPBROADCASTD 56(BX), Y14
-	R_258
-	VPBROADCASTD 60(BX), Y14
-	R_526
-	ADDQ $256, SI
-	R_194
-	R_983
-half0:
-	R_131
-other0:
-	R_185
-zeros0:
-	R_134
-zero0:
-	R_157
-zeroFull0:
-	R_158
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_968
-	R_67
-	R_361
-points0:
-	R_223
-pointsFull0:
-	R_138
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_766
-signed1:
-	R_987
-	R_988
-	VPBROADCASTD 12(BX), Y14
-	R_526
-	VMOVDQU 64(SI), Y12
-	R_843
-	VPBROADCASTD 24(BX), Y14
-	R_258
-	VPBROADCASTD 28(BX), Y14
-	R_526
-	VMOVDQU 128(SI), Y12
-	R_44
-	VPBROADCASTD 32(BX), Y14
-	R_148
-	VPBROADCASTD 36(BX), Y14
-	R_183
-	VPBROADCASTD 40(BX), Y14
-	R_258
-	VPBROADCASTD 44(BX), Y14
-	R_526
-	R_759
-	VPBROADCASTD 48(BX), Y14
-	R_148
-	VPBROADCASTD 52(BX), Y14
-	R_183
-	VPBROADCASTD 56(BX), Y14
-	R_258
-	VPBROADCASTD 60(BX), Y14
-	R_526
-	ADDQ $256, SI
-	R_194
-	R_984
-half1:
-	R_140
-other1:
-	R_224
-zeros1:
-	R_163
-zero1:
-	R_189
-zeroFull1:
-	R_143
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_299
-	R_66
-	R_489
-	R_67
-	R_362
-points1:
-	R_225
-pointsFull1:
-	R_145
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_840
+	R_1156
+	R_1152
+	R_1157
+	R_1214
+	JMP added3
 
 TEXT ·integerAVX2FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_100
+	R_1335
 group:
-	LEAQ 0(R8), SI
-	R_395
-step0:
-	R_763
-	R_303
-	R_780
-	R_496
-	JNZ step0
-summed0:
-	R_101
-	R_6
-scaled0:
-	VPBROADCASTD 8(BX), Y14
-	R_186
-added0:
-	LEAQ 32(R8), SI
-	R_395
-step1:
-	R_807
-	R_303
-	R_845
-	R_496
-	JNZ step1
-summed1:
-	R_119
-	R_29
-scaled1:
-	R_208
-	VFMADD231PS Y12, Y8, Y1
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_395
-step2:
-	R_763
-	R_303
-	R_780
-	R_496
-	JNZ step2
-summed2:
-	R_264
-	R_6
-scaled2:
-	R_208
-	VFMADD231PS Y12, Y8, Y2
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_395
-step3:
-	R_807
-	R_303
-	R_845
-	R_496
-	JNZ step3
-summed3:
-	R_989
-scaled3:
-	R_208
-	VFMADD231PS Y12, Y8, Y3
-added3:
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_293
+codes:
+	R_643
+	R_64
+step:
+	R_1135
+	R_1286
+	R_768
+	R_1307
+	ADDQ $128, SI
+	ADDQ $16, BX
+	R_70
+	R_134
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
 	R_475
-stored:
-	R_267
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
-half0:
-	R_527
-other0:
-	R_551
-half1:
-	R_528
-other1:
-	R_552
-half2:
-	R_972
-other2:
-	R_990
-half3:
-	R_973
-other3:
-	R_991
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
 
 TEXT ·integerAVX2FP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_191
 tile:
-	R_250
+	R_1358
 group:
-	LEAQ 0(R8), SI
-	R_419
-step0:
-	R_763
-	R_327
-	R_780
-	R_498
-	JNZ step0
-summed0:
-	R_101
-	R_6
-scaled0:
-	R_610
-	R_57
-added0:
-	LEAQ 32(R8), SI
-	R_419
-step1:
-	R_807
-	R_327
-	R_845
-	R_498
-	JNZ step1
-summed1:
-	R_119
-	R_29
-scaled1:
-	R_637
-	R_206
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_419
-step2:
-	R_763
-	R_327
-	R_780
-	R_498
-	JNZ step2
-summed2:
-	R_264
-	R_6
-scaled2:
-	R_615
-	R_66
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_419
-step3:
-	R_807
-	R_327
-	R_845
-	R_498
-	JNZ step3
-summed3:
-	R_989
-scaled3:
-	R_668
-	R_231
-added3:
-	R_507
-stored:
-	R_267
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_293
+codes:
+	R_917
+step:
+	R_1135
+	R_1326
+	R_768
+	R_1351
+	R_635
+	R_70
+	R_134
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
 last:
-	R_298
+	R_193
 end:
 	VZEROUPPER
 	RET
-half0:
-	R_527
-other0:
-	R_551
-half1:
-	R_528
-other1:
-	R_552
-half2:
-	R_972
-other2:
-	R_990
-half3:
-	R_973
-other3:
-	R_991
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
 
 TEXT ·integerAVX2FP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_99
+	R_191
 tile:
-	R_100
-	R_109
+	R_294
+clear:
+	R_1336
 group:
-	R_1036
-step0:
-	R_763
-	R_601
-	R_780
-	R_902
-	R_465
-summed0:
-	R_101
-	R_6
-scaled0:
-	R_674
-added0:
-	R_1050
-step1:
-	R_807
-	R_601
-	R_845
-	R_902
-	R_480
-summed1:
-	R_119
-	R_29
-scaled1:
-	R_703
-	R_61
-	VFMADD231PS Y12, Y10, Y5
-added1:
-	R_542
-stored:
-	R_300
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_941
+step:
+	R_1135
+	R_1352
+	R_768
+	R_1406
+	ADDQ $128, SI
+	R_1337
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
-half0:
-	R_527
-other0:
-	R_551
-half1:
-	R_528
-other1:
-	R_552
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
 
 TEXT ·integerAVX2FP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_99
+	R_191
 tile:
-	R_250
+	R_294
+clear:
+	R_596
+	R_918
 group:
-	R_405
-	R_450
-step0:
-	R_763
-	R_662
-	R_780
-	R_920
-	R_488
-summed0:
-	R_101
-	R_6
-scaled0:
-	R_740
-	VFMADD231PS Y12, Y11, Y3
-added0:
-	R_421
-	R_450
-step1:
-	R_807
-	R_662
-	R_845
-	R_920
-	R_471
-summed1:
-	R_119
-	R_29
-scaled1:
-	R_801
-	VFMADD231PS Y12, Y11, Y7
-added1:
-	R_574
-stored:
-	R_300
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_608
+step:
+	R_1135
+	R_1380
+	R_768
+	R_1437
+	ADDQ $128, SI
+	ADDQ $64, BX
+	R_70
+	R_134
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
-half0:
-	R_527
-other0:
-	R_551
-half1:
-	R_528
-other1:
-	R_552
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
 
 TEXT ·integerAVX2LevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_121
+	R_97
 tile:
-	R_533
+	R_36
+	R_93
+	MOVQ integerArgs_decoded(AX), R14
+	XORL R15, R15
+	R_177
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
-	R_395
+	R_700
 step0:
-	R_781
-	R_338
-	R_992
-	R_338
-	R_782
-	VPBROADCASTD 8(BX), Y14
-	R_338
-	R_993
-	R_338
-	R_256
+	R_1136
+	R_754
+	R_1216
+	R_754
+	R_915
+	R_1137
+	R_754
+	R_1183
+	R_754
+	R_1139
 	JNZ step0
 summed0:
-	R_994
+	TESTQ R15, R15
+	JNZ factors0
+	R_1087
+	R_15
 scaled0:
-	R_54
+	R_724
 added0:
 	LEAQ 32(R8), SI
-	R_395
+	R_700
 step1:
-	R_808
-	R_370
-	R_992
-	R_370
-	R_809
-	VPBROADCASTD 8(BX), Y14
-	R_370
-	R_993
-	R_370
-	R_256
+	R_1158
+	R_769
+	R_1216
+	R_769
+	VMOVDQU 64(SI), Y12
+	R_1137
+	R_769
+	R_1183
+	R_769
+	R_1139
 	JNZ step1
 summed1:
-	R_1018
+	TESTQ R15, R15
+	JNZ factors1
+	R_1116
 scaled1:
-	R_28
-	VFMADD231PS Y12, Y8, Y1
+	R_1074
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	R_395
+	R_700
 step2:
-	R_781
-	R_531
-	R_992
-	R_531
-	R_782
-	VPBROADCASTD 8(BX), Y14
-	R_531
-	R_993
-	R_531
-	R_256
+	R_1136
+	R_797
+	R_1216
+	R_797
+	R_915
+	R_1137
+	R_797
+	R_1183
+	R_797
+	R_1139
 	JNZ step2
 summed2:
-	R_305
-	R_6
+	TESTQ R15, R15
+	JNZ factors2
+	R_1117
+	R_15
 scaled2:
-	R_244
+	R_745
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	R_395
+	R_700
 step3:
-	R_808
-	R_555
-	R_992
-	R_555
-	R_809
-	VPBROADCASTD 8(BX), Y14
-	R_555
-	R_993
-	R_555
-	R_256
+	R_1158
+	R_833
+	R_1216
+	R_833
+	VMOVDQU 64(SI), Y12
+	R_1137
+	R_833
+	R_1183
+	R_833
+	R_1139
 	JNZ step3
 summed3:
-	R_306
-	R_989
+	TESTQ R15, R15
+	JNZ factors3
+	R_1141
 scaled3:
-	R_266
+	R_1095
 added3:
 	R_475
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y1, 32(R9)
+	R_916
+	VMOVUPS Y2, 0(CX)
+	VMOVUPS Y3, 32(CX)
 stored:
-	R_267
+	R_1119
 last:
-	R_298
+	R_1142
 end:
 	VZEROUPPER
 	RET
 super:
-	R_536
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	R_767
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
 decode:
-	MOVL $2, CX
-	R_974
+	R_919
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
 factors0:
-	R_537
+	VPADDD Y8, Y0, Y0
+	JMP added0
 half0:
-	R_527
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled0
 other0:
-	R_551
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
 factors1:
-	R_538
+	VPADDD Y8, Y1, Y1
+	JMP added1
 half1:
-	R_528
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled1
 other1:
-	R_552
+	VMOVUPS 32(R13), Y12
+	JMP scaled1
 factors2:
-	R_541
+	VPADDD Y8, Y2, Y2
+	JMP added2
 half2:
-	R_972
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled2
 other2:
-	R_990
+	VMOVUPS 0(R13), Y12
+	JMP scaled2
 factors3:
-	R_604
+	VPADDD Y8, Y3, Y3
+	ADDQ $64, R14
+	R_178
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2592(R14)
+	VMOVDQU Y2, 3584(R14)
+	VMOVDQU Y3, 3616(R14)
+	MOVL $1, CX
 	CALL integerSuperXSAVX2<>(SB)
-	R_342
+	JNZ decode
+	R_916
+	JMP stored
 half3:
-	R_973
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled3
 other3:
-	R_991
+	VMOVUPS 32(R13), Y12
+	JMP scaled3
 
 TEXT ·integerAVX2LevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_297
+	R_121
+	R_97
 tile:
-	R_566
+	R_36
+	R_93
+	R_176
+	R_251
+	MOVQ integerArgs_decoded(AX), R14
+	XORL R15, R15
+	R_177
+	VMOVDQU integerOnes<>(SB), Y15
+	VMOVDQU Y15, 0(R14)
+	VMOVDQU Y15, 32(R14)
+	VMOVDQU Y15, 1024(R14)
+	VMOVDQU Y15, 1056(R14)
 group:
 	LEAQ 0(R8), SI
-	R_419
+	R_749
 step0:
-	R_1052
-	R_1019
-	R_338
+	R_1136
+	R_754
+	VPBROADCASTD 4(BX), Y14
+	R_582
+	R_1184
+	R_754
 	VPBROADCASTD 12(BX), Y14
-	R_448
-	R_782
-	VPBROADCASTD 16(BX), Y14
-	R_338
+	R_582
+	R_940
+	R_1185
+	R_754
 	VPBROADCASTD 20(BX), Y14
-	R_448
-	R_975
-	R_338
+	R_582
+	R_1217
+	R_754
 	VPBROADCASTD 28(BX), Y14
-	R_448
-	R_273
+	R_582
+	R_1186
 	JNZ step0
 summed0:
-	R_994
+	TESTQ R15, R15
+	JNZ factors0
+	R_1087
+	R_15
 scaled0:
-	R_54
-	R_57
+	R_724
+	R_1130
 added0:
 	LEAQ 32(R8), SI
-	R_419
+	R_749
 step1:
-	R_1058
-	R_1019
-	R_370
+	R_1158
+	R_769
+	VPBROADCASTD 4(BX), Y14
+	R_601
+	R_1184
+	R_769
 	VPBROADCASTD 12(BX), Y14
-	R_473
-	R_809
-	VPBROADCASTD 16(BX), Y14
-	R_370
+	R_601
+	R_511
+	R_1185
+	R_769
 	VPBROADCASTD 20(BX), Y14
-	R_473
-	R_975
-	R_370
+	R_601
+	R_1217
+	R_769
 	VPBROADCASTD 28(BX), Y14
-	R_473
-	R_273
+	R_601
+	R_1186
 	JNZ step1
 summed1:
-	R_1018
+	TESTQ R15, R15
+	JNZ factors1
+	R_1116
 scaled1:
-	R_244
-	R_206
+	R_745
+	R_1151
 added1:
 	LEAQ 0(R8)(R11*1), SI
-	R_419
+	R_749
 step2:
-	R_781
-	R_3
-	VPMADDWD 1024(R14), Y14, Y14
-	R_36
-	R_3
-	R_518
-	R_1019
-	R_531
+	R_1136
+	R_797
+	VPBROADCASTD 4(BX), Y14
+	R_629
+	R_1184
+	R_797
 	VPBROADCASTD 12(BX), Y14
-	R_3
-	R_518
-	R_782
-	VPBROADCASTD 16(BX), Y14
-	R_531
+	R_629
+	R_940
+	R_1185
+	R_797
 	VPBROADCASTD 20(BX), Y14
-	R_3
-	R_518
-	R_975
-	R_531
+	R_629
+	R_1217
+	R_797
 	VPBROADCASTD 28(BX), Y14
-	R_3
-	R_518
-	R_273
+	R_629
+	R_1186
 	JNZ step2
 summed2:
-	R_305
-	R_6
+	TESTQ R15, R15
+	JNZ factors2
+	R_1117
+	R_15
 scaled2:
-	R_299
-	R_66
+	R_1131
+	R_1177
 added2:
 	LEAQ 32(R8)(R11*1), SI
-	R_419
+	R_749
 step3:
-	R_808
-	R_3
-	VPMADDWD 1056(R14), Y14, Y14
-	R_36
-	R_3
-	R_546
-	R_1019
-	R_555
+	R_1158
+	R_833
+	VPBROADCASTD 4(BX), Y14
+	R_669
+	R_1184
+	R_833
 	VPBROADCASTD 12(BX), Y14
-	R_3
-	R_546
-	R_809
-	VPBROADCASTD 16(BX), Y14
-	R_555
+	R_669
+	R_511
+	R_1185
+	R_833
 	VPBROADCASTD 20(BX), Y14
-	R_3
-	R_546
-	R_975
-	R_555
+	R_669
+	R_1217
+	R_833
 	VPBROADCASTD 28(BX), Y14
-	R_3
-	R_546
-	R_273
+	R_669
+	R_1186
 	JNZ step3
 summed3:
-	R_306
-	R_989
+	TESTQ R15, R15
+	JNZ factors3
+	R_1141
 scaled3:
-	R_435
-	R_231
+	R_1152
+	R_1214
 added3:
-	R_507
+	R_495
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y2, 32(R9)
+	VMOVUPS Y1, 64(R9)
+	VMOVUPS Y3, 96(R9)
+	R_916
+	VMOVUPS Y4, 0(CX)
+	VMOVUPS Y6, 32(CX)
+	VMOVUPS Y5, 64(CX)
+	VMOVUPS Y7, 96(CX)
 stored:
-	R_267
+	R_1119
 last:
-	R_298
+	R_1142
 end:
 	VZEROUPPER
 	RET
 super:
-	R_586
+	VMOVUPS Y0, 0(R9)
+	VMOVUPS Y0, 32(R9)
+	VMOVUPS Y0, 64(R9)
+	VMOVUPS Y0, 96(R9)
+	TESTQ R11, R11
+	JZ decode
+	MOVQ DX, BX
+	R_767
+	MOVQ BX, DX
+	VMOVUPS Y0, 0(CX)
+	VMOVUPS Y0, 32(CX)
+	VMOVUPS Y0, 64(CX)
+	VMOVUPS Y0, 96(CX)
 decode:
-	MOVL $2, CX
-	R_974
+	R_919
+	MOVQ integerArgs_per(AX), R15
+	MOVQ integerArgs_decoded(AX), R14
+	JMP group
 factors0:
-	R_587
+	VPADDD Y8, Y0, Y0
+	VPADDD Y9, Y1, Y1
+	JMP added0
 half0:
-	R_527
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled0
 other0:
-	R_551
+	VMOVUPS 0(R13), Y12
+	JMP scaled0
 factors1:
-	R_612
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	JMP added1
 half1:
-	R_528
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled1
 other1:
-	R_552
+	VMOVUPS 32(R13), Y12
+	JMP scaled1
 factors2:
-	R_592
+	VPADDD Y8, Y4, Y4
+	VPADDD Y9, Y5, Y5
+	JMP added2
 half2:
-	R_972
+	VCVTPH2PS 0(R13), Y12
+	JMP scaled2
 other2:
-	R_990
+	VMOVUPS 0(R13), Y12
+	JMP scaled2
 factors3:
-	R_667
+	VPADDD Y8, Y6, Y6
+	VPADDD Y9, Y7, Y7
+	ADDQ $64, R14
+	R_178
+	DECQ R15
+	JNZ group
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU Y0, 2560(R14)
+	VMOVDQU Y1, 2624(R14)
+	VMOVDQU Y2, 2592(R14)
+	VMOVDQU Y3, 2656(R14)
+	VMOVDQU Y4, 3584(R14)
+	VMOVDQU Y5, 3648(R14)
+	VMOVDQU Y6, 3616(R14)
+	VMOVDQU Y7, 3680(R14)
+	MOVL $2, CX
 	CALL integerSuperXSAVX2<>(SB)
-	R_342
+	JNZ decode
+	R_916
+	JMP stored
 half3:
-	R_973
+	VCVTPH2PS 16(R13), Y12
+	JMP scaled3
 other3:
-	R_991
+	VMOVUPS 32(R13), Y12
+	JMP scaled3
 
-TEXT ·integerAVX2LevelsRows3(SB), NOSPLIT, $0-8
+TEXT ·integerVNNI2Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_600
+	R_591
 group:
-	R_1036
-step0:
-	R_1052
-	VPBROADCASTD 8(BX), Y14
-	R_553
-	R_399
-	VPBROADCASTD 12(BX), Y14
-	R_338
-	VPBROADCASTD 16(BX), Y14
-	R_448
-	VPBROADCASTD 20(BX), Y14
-	R_553
-	R_782
-	VPBROADCASTD 24(BX), Y14
-	R_338
-	VPBROADCASTD 28(BX), Y14
-	R_448
-	VPBROADCASTD 32(BX), Y14
-	R_553
-	R_420
-	VPBROADCASTD 36(BX), Y14
-	R_338
-	VPBROADCASTD 40(BX), Y14
-	R_448
-	VPBROADCASTD 44(BX), Y14
-	R_553
-	ADDQ $128, SI
-	R_465
-summed0:
-	R_994
-scaled0:
-	R_968
-added0:
-	R_1050
-step1:
-	R_1058
-	VPBROADCASTD 8(BX), Y14
-	R_576
-	R_399
-	VPBROADCASTD 12(BX), Y14
-	R_370
-	VPBROADCASTD 16(BX), Y14
-	R_473
-	VPBROADCASTD 20(BX), Y14
-	R_576
-	R_809
-	VPBROADCASTD 24(BX), Y14
-	R_370
-	VPBROADCASTD 28(BX), Y14
-	R_473
-	VPBROADCASTD 32(BX), Y14
-	R_576
-	R_420
-	VPBROADCASTD 36(BX), Y14
-	R_370
-	VPBROADCASTD 40(BX), Y14
-	R_473
-	VPBROADCASTD 44(BX), Y14
-	R_576
-	ADDQ $128, SI
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_917
+step:
+	R_493
+	R_735
+	R_523
+	R_770
+	ADDQ $64, SI
+	R_920
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_475
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+super:
+	R_684
+tiles:
+	R_205
+factors:
+	R_844
+begin:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_663
+
+TEXT ·integerVNNI2Rows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_604
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_608
+step:
+	R_493
+	R_756
+	R_523
+	R_798
+	ADDQ $64, SI
+	R_1162
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
 	R_480
-summed1:
-	R_1018
-scaled1:
-	R_266
-	R_260
-	R_466
-added1:
-	R_542
-stored:
-	R_300
-	RET
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
 super:
-	R_376
-decode:
-	MOVL $1, CX
-	R_974
-factors0:
-	R_627
-half0:
-	R_527
-other0:
-	R_551
-factors1:
-	R_702
-	CALL integerSuperXSAVX2<>(SB)
-	R_377
-half1:
-	R_528
-other1:
-	R_552
+	R_684
+tiles:
+	R_205
+factors:
+	R_817
+begin:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_663
 
-TEXT ·integerAVX2LevelsRows4(SB), NOSPLIT, $0-8
+TEXT ·integerVNNI2Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_337
+	R_191
 tile:
-	R_661
+	R_294
+clear:
+	R_594
 group:
-	R_405
-	R_450
-step0:
-	R_1052
-	VPBROADCASTD 8(BX), Y14
-	R_553
-	VPBROADCASTD 12(BX), Y14
-	R_996
-	R_399
-	VPBROADCASTD 16(BX), Y14
-	R_338
-	VPBROADCASTD 20(BX), Y14
-	R_448
-	VPBROADCASTD 24(BX), Y14
-	R_553
-	VPBROADCASTD 28(BX), Y14
-	R_996
-	R_782
-	VPBROADCASTD 32(BX), Y14
-	R_338
-	VPBROADCASTD 36(BX), Y14
-	R_448
-	VPBROADCASTD 40(BX), Y14
-	R_553
-	VPBROADCASTD 44(BX), Y14
-	R_996
-	R_420
-	VPBROADCASTD 48(BX), Y14
-	R_338
-	VPBROADCASTD 52(BX), Y14
-	R_448
-	VPBROADCASTD 56(BX), Y14
-	R_553
-	VPBROADCASTD 60(BX), Y14
-	R_996
-	ADDQ $128, SI
-	R_488
-summed0:
-	R_994
-scaled0:
-	R_968
-	R_67
-	VFMADD231PS Y12, Y11, Y3
-added0:
-	R_421
-	R_450
-step1:
-	R_1058
-	VPBROADCASTD 8(BX), Y14
-	R_576
-	VPBROADCASTD 12(BX), Y14
-	R_1020
-	R_399
-	VPBROADCASTD 16(BX), Y14
-	R_370
-	VPBROADCASTD 20(BX), Y14
-	R_473
-	VPBROADCASTD 24(BX), Y14
-	R_576
-	VPBROADCASTD 28(BX), Y14
-	R_1020
-	R_809
-	VPBROADCASTD 32(BX), Y14
-	R_370
-	VPBROADCASTD 36(BX), Y14
-	R_473
-	VPBROADCASTD 40(BX), Y14
-	R_576
-	VPBROADCASTD 44(BX), Y14
-	R_1020
-	R_420
-	VPBROADCASTD 48(BX), Y14
-	R_370
-	VPBROADCASTD 52(BX), Y14
-	R_473
-	VPBROADCASTD 56(BX), Y14
-	R_576
-	VPBROADCASTD 60(BX), Y14
-	R_1020
-	ADDQ $128, SI
-	R_471
-summed1:
-	R_1018
-scaled1:
-	R_299
-	R_66
-	R_489
-	R_67
-	VFMADD231PS Y12, Y11, Y7
-added1:
-	R_574
-stored:
-	R_300
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_941
+step:
+	R_493
+	R_834
+	R_523
+	R_867
+	ADDQ $64, SI
+	R_693
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
 	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
 super:
-	R_711
-decode:
-	MOVL $1, CX
-	R_974
-factors0:
-	R_739
-half0:
-	R_527
-other0:
-	R_551
-factors1:
-	R_800
-	CALL integerSuperXSAVX2<>(SB)
-	R_377
-half1:
+	R_684
+tiles:
+	R_205
+factors:
+	R_818
+begin:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_663
+
+TEXT ·integerVNNI2Rows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_633
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_608
+step:
+	R_493
+	R_868
+	R_523
+	R_926
+	ADDQ $64, SI
+	R_710
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+super:
+	R_684
+tiles:
+	R_205
+factors:
+	R_819
+begin:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_663
+
+TEXT ·integerVNNI3Rows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_591
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_994
+step:
+	R_558
+	R_735
+	R_595
+	R_770
+	R_470
+	R_920
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_475
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+super:
+	R_685
+tiles:
+	R_205
+factors:
+	R_844
+begin:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_686
+
+TEXT ·integerVNNI3Rows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_604
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_694
+step:
+	R_558
+	R_756
+	R_595
+	R_798
+	R_470
+	R_1162
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+super:
+	R_685
+tiles:
+	R_205
+factors:
+	R_817
+begin:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_686
+
+TEXT ·integerVNNI3Rows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_594
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_1017
+step:
+	R_558
+	R_834
+	R_595
+	R_867
+	R_470
+	R_693
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+super:
+	R_685
+tiles:
+	R_205
+factors:
+	R_818
+begin:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_686
+
+TEXT ·integerVNNI3Rows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_633
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_694
+step:
+	R_558
+	R_868
+	R_595
+	R_926
+	R_470
+	R_710
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+super:
+	R_685
+tiles:
+	R_205
+factors:
+	R_819
+begin:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_686
+
+TEXT ·integerVNNI4Rows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_591
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_917
+step:
+	R_503
+	R_735
+	R_504
+	R_1338
+	R_920
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_475
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+super:
 	R_528
-other1:
-	R_552
+tiles:
+	R_205
+factors:
+	R_844
+begin:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_506
+
+TEXT ·integerVNNI4Rows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_604
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_608
+step:
+	R_503
+	R_756
+	R_504
+	R_798
+	R_635
+	R_706
+	R_183
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+super:
+	R_528
+tiles:
+	R_205
+factors:
+	R_817
+begin:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_506
+
+TEXT ·integerVNNI4Rows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_594
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_941
+step:
+	R_503
+	R_834
+	R_504
+	R_1360
+	R_693
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+super:
+	R_528
+tiles:
+	R_205
+factors:
+	R_818
+begin:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_506
+
+TEXT ·integerVNNI4Rows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_633
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_608
+step:
+	R_503
+	R_868
+	R_504
+	R_1384
+	R_710
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+super:
+	R_528
+tiles:
+	R_205
+factors:
+	R_819
+begin:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_506
+
+TEXT ·integerVNNI5Rows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_591
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_994
+step:
+	R_739
+	R_735
+	R_764
+	R_770
+	R_626
+	R_920
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_475
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+super:
+	R_528
+tiles:
+	R_205
+factors:
+	R_844
+begin:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_506
+
+TEXT ·integerVNNI5Rows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_604
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_694
+step:
+	R_739
+	R_756
+	R_764
+	R_798
+	R_626
+	R_1162
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+super:
+	R_528
+tiles:
+	R_205
+factors:
+	R_817
+begin:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_506
+
+TEXT ·integerVNNI5Rows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_594
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_1017
+step:
+	R_739
+	R_834
+	R_764
+	R_867
+	R_626
+	R_693
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+super:
+	R_528
+tiles:
+	R_205
+factors:
+	R_818
+begin:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_506
+
+TEXT ·integerVNNI5Rows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_633
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_694
+step:
+	R_739
+	R_868
+	R_764
+	R_926
+	R_626
+	R_710
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+super:
+	R_528
+tiles:
+	R_205
+factors:
+	R_819
+begin:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_506
+
+TEXT ·integerVNNI6Rows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_591
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_994
+step:
+	R_765
+	R_735
+	R_796
+	R_770
+	R_676
+	R_920
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_475
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+super:
+	R_744
+tiles:
+	R_205
+factors:
+	R_844
+begin:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_719
+
+TEXT ·integerVNNI6Rows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_604
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_694
+step:
+	R_765
+	R_756
+	R_796
+	R_798
+	R_676
+	R_1162
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+super:
+	R_744
+tiles:
+	R_205
+factors:
+	R_817
+begin:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_719
+
+TEXT ·integerVNNI6Rows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_594
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_1017
+step:
+	R_765
+	R_834
+	R_796
+	R_867
+	R_676
+	R_693
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+super:
+	R_744
+tiles:
+	R_205
+factors:
+	R_818
+begin:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_719
+
+TEXT ·integerVNNI6Rows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_633
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_694
+step:
+	R_765
+	R_868
+	R_796
+	R_926
+	R_676
+	R_710
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+super:
+	R_744
+tiles:
+	R_205
+factors:
+	R_819
+begin:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_719
+
+TEXT ·integerVNNI8Rows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_1335
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_917
+step:
+	R_1218
+	R_735
+	R_1219
+	R_770
+	ADDQ $256, SI
+	R_677
+	R_134
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_475
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+
+TEXT ·integerVNNI8Rows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_1358
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_293
+codes:
+	R_608
+step:
+	R_1218
+	R_756
+	R_1219
+	R_798
+	R_599
+	R_706
+	R_134
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+
+TEXT ·integerVNNI8Rows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_1336
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_941
+step:
+	R_1218
+	R_834
+	R_1219
+	R_867
+	ADDQ $256, SI
+	R_1337
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+
+TEXT ·integerVNNI8Rows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_596
+	R_918
+group:
+	R_233
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_608
+step:
+	R_1218
+	R_868
+	R_1219
+	R_926
+	R_1340
+	R_70
+	R_134
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+
+TEXT ·integerVNNIFP4Rows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_1335
+group:
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_293
+codes:
+	R_917
+step:
+	R_750
+	R_735
+	R_768
+	R_1338
+	R_677
+	R_134
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_475
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+
+TEXT ·integerVNNIFP4Rows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_1358
+group:
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_293
+codes:
+	R_608
+step:
+	R_750
+	R_756
+	R_768
+	R_798
+	R_635
+	R_706
+	R_134
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+
+TEXT ·integerVNNIFP4Rows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_1336
+group:
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_941
+step:
+	R_750
+	R_834
+	R_768
+	R_1360
+	R_1337
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+
+TEXT ·integerVNNIFP4Rows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_596
+	R_918
+group:
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_608
+step:
+	R_750
+	R_868
+	R_768
+	R_1384
+	ADDQ $64, BX
+	R_70
+	R_134
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+
+TEXT ·integerVNNILevelsRows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_591
+group:
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_293
+codes:
+	R_917
+step:
+	R_1189
+	R_735
+	R_1220
+	R_1338
+	R_920
+scaled:
+	R_407
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_475
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+super:
+	R_919
+	R_234
+tiles:
+	R_205
+factors:
+	R_844
+begin:
+	R_592
+tilesBack:
+	R_236
+superPassed:
+	R_593
+	R_1171
+
+TEXT ·integerVNNILevelsRows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_604
+group:
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_293
+codes:
+	R_608
+step:
+	R_1189
+	R_756
+	R_1220
+	R_798
+	R_635
+	R_706
+	R_183
+scaled:
+	R_451
+added:
+	R_192
+groupBack:
+	R_24
+passed:
+	R_495
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+super:
+	R_919
+	R_234
+tiles:
+	R_205
+factors:
+	R_817
+begin:
+	R_605
+tilesBack:
+	R_236
+superPassed:
+	R_606
+	R_1171
+
+TEXT ·integerVNNILevelsRows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_594
+group:
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_941
+step:
+	R_1189
+	R_834
+	R_1220
+	R_1360
+	R_693
+scaled:
+	R_481
+added:
+	R_568
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_569
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+super:
+	R_919
+	R_234
+tiles:
+	R_205
+factors:
+	R_818
+begin:
+	R_631
+tilesBack:
+	R_236
+superPassed:
+	R_632
+	R_1171
+
+TEXT ·integerVNNILevelsRows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_191
+tile:
+	R_294
+clear:
+	R_633
+group:
+	R_581
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_352
+strip:
+	XORL R15, R15
+codes:
+	R_608
+step:
+	R_1189
+	R_868
+	R_1220
+	R_1384
+	R_710
+scaled:
+	R_518
+added:
+	R_572
+strips:
+	R_318
+groupBack:
+	R_24
+passed:
+	R_573
+tileEnd:
+	R_156
+last:
+	R_193
+end:
+	VZEROUPPER
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+super:
+	R_919
+	R_234
+tiles:
+	R_205
+factors:
+	R_819
+begin:
+	R_670
+tilesBack:
+	R_236
+superPassed:
+	R_671
+	R_1171
+
+
+// Five and more rows multiply panels: some groups of a tile, which integerUnpack<set><format> writes as bytes, and
+// then all strips read. Three and four rows have kernels integer<set><format>Rows<m> that are the same, but that
+// they unpack codes to registers, and the scales of a group to memory; they walk over all tiles. AVX2 has none
+// for 8 bits.
+//
+//	group of a panel  codes [columns/4, 16 rows, 4]; of 8 bits with AVX2 two planes of these, low halves and high ones
+//	                  scales as float32, then biases, or zero points as 32 bits; superblocks have none here
+//
+// func integer<kind>Rows<m>(a *integerArgs) multiplies a panel and a strip of m rows, and adds to the output. An
+// activation is loaded once for the tile's two halves.
+//
+//	Panel  AVX-VNNI: sums of products in 32 bits
+//	Plain  AVX2: codes of up to 4 bits, or planes of 8 bits: sums in 16 bits for 32 columns, 32*15*127 < 2^15 for
+//	       each of two sums, which then are multiplied by one, by 16 or by the factor of their group
+//	Wide   AVX2: codes of up to 6 bits: the same for 8 columns, 4*63*127 < 2^15
+//
+//	AX  arguments    SI  codes          DX  activations of the group    R9  output     R12 groups left
+//	CX  steps left   R10 planes left    BX  activations of the step     R11 lines that are asked for
+//	R13 int32 sums   R14 factors        R15 whether R13 has sums
+//
+// and with packed codes
+//
+//	R8 block   SI, DI planes   R10 pairs of tiles left   R11 from the first to the second
+//
+// Vectors: from Y0 on sums, those of both halves of a row side by side. Y8 to Y11: packed codes. Y12 to Y15: codes,
+// activations, products; later scales. Nothing is read past the last group.
+
+DATA integerTimes<>+0(SB)/8, $0x0001000100010001
+DATA integerTimes<>+8(SB)/8, $0x0001000100010001
+DATA integerTimes<>+16(SB)/8, $0x0001000100010001
+DATA integerTimes<>+24(SB)/8, $0x0001000100010001
+DATA integerTimes<>+32(SB)/8, $0x0001000100010001
+DATA integerTimes<>+40(SB)/8, $0x0001000100010001
+DATA integerTimes<>+48(SB)/8, $0x0001000100010001
+DATA integerTimes<>+56(SB)/8, $0x0001000100010001
+DATA integerTimes<>+64(SB)/8, $0x0010001000100010
+DATA integerTimes<>+72(SB)/8, $0x0010001000100010
+DATA integerTimes<>+80(SB)/8, $0x0010001000100010
+DATA integerTimes<>+88(SB)/8, $0x0010001000100010
+DATA integerTimes<>+96(SB)/8, $0x0010001000100010
+DATA integerTimes<>+104(SB)/8, $0x0010001000100010
+DATA integerTimes<>+112(SB)/8, $0x0010001000100010
+DATA integerTimes<>+120(SB)/8, $0x0010001000100010
+GLOBL integerTimes<>(SB), RODATA|NOPTR, $128
+
+TEXT ·integerUnpackAVX22(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_872
+	CALL integerFactors2KAVX2<>(SB)
+	LEAQ integerSuper2KAVX2<>(SB), R14
+	MOVQ R14, integerArgs_unpack(AX)
+group:
+	R_822
+step:
+	VMOVDQU 0(SI), Y14
+	R_1192
+	R_784
+	VMOVDQU 32(SI), Y14
+	R_1192
+	R_785
+	VMOVDQU 0(SI), Y14
+	R_1221
+	R_786
+	VMOVDQU 32(SI), Y14
+	R_1221
+	R_787
+	ADDQ $64, SI
+	R_995
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerUnpackAVX23(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_872
+	CALL integerFactors3KAVX2<>(SB)
+	LEAQ integerSuper3KAVX2<>(SB), R14
+	MOVQ R14, integerArgs_unpack(AX)
+group:
+	R_1361
+step:
+	VMOVDQU 0(SI), Y14
+	R_1192
+	VPBROADCASTD 0(DI), Y14
+	R_44
+	VPOR Y14, Y12, Y12
+	VPBROADCASTD 8(DI), Y14
+	R_1174
+	R_784
+	VMOVDQU 32(SI), Y14
+	R_1192
+	VPBROADCASTD 4(DI), Y14
+	R_44
+	VPOR Y14, Y12, Y12
+	VPBROADCASTD 12(DI), Y14
+	R_1174
+	R_785
+	VMOVDQU 0(SI), Y14
+	R_1221
+	VPBROADCASTD 16(DI), Y14
+	R_44
+	VPOR Y14, Y12, Y12
+	VPBROADCASTD 24(DI), Y14
+	R_1174
+	R_786
+	VMOVDQU 32(SI), Y14
+	R_1221
+	VPBROADCASTD 20(DI), Y14
+	R_44
+	VPOR Y14, Y12, Y12
+	VPBROADCASTD 28(DI), Y14
+	R_1174
+	R_787
+	R_470
+	R_995
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerUnpackAVX24(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_872
+	CALL integerFactorsKAVX2<>(SB)
+	LEAQ integerSuperKAVX2<>(SB), R14
+	MOVQ R14, integerArgs_unpack(AX)
+group:
+	R_822
+step:
+	R_1193
+	R_1175
+	R_1222
+	R_1252
+	R_1408
+	R_995
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerUnpackAVX25(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_872
+	CALL integerFactorsKAVX2<>(SB)
+	LEAQ integerSuperKAVX2<>(SB), R14
+	MOVQ R14, integerArgs_unpack(AX)
+group:
+	R_1361
+step:
+	R_1193
+	VPBROADCASTD 0(DI), Y14
+	R_89
+	VPOR Y14, Y12, Y12
+	VPBROADCASTD 8(DI), Y14
+	R_1194
+	R_1175
+	VPBROADCASTD 4(DI), Y14
+	R_89
+	VPOR Y14, Y12, Y12
+	VPBROADCASTD 12(DI), Y14
+	R_1194
+	R_1222
+	VPBROADCASTD 16(DI), Y14
+	R_89
+	VPOR Y14, Y12, Y12
+	VPBROADCASTD 24(DI), Y14
+	R_1194
+	R_1252
+	VPBROADCASTD 20(DI), Y14
+	R_89
+	VPOR Y14, Y12, Y12
+	VPBROADCASTD 28(DI), Y14
+	R_1194
+	R_787
+	R_626
+	R_995
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerUnpackAVX26(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_872
+	CALL integerFactors6KAVX2<>(SB)
+	LEAQ integerSuper6KAVX2<>(SB), R14
+	MOVQ R14, integerArgs_unpack(AX)
+group:
+	R_1361
+step:
+	R_1193
+	VMOVDQU 0(DI), Y14
+	R_367
+	VPOR Y14, Y12, Y12
+	VMOVDQU 0(DI), Y14
+	R_397
+	VPOR Y14, Y13, Y13
+	R_1175
+	VMOVDQU 32(DI), Y14
+	R_367
+	VPOR Y14, Y12, Y12
+	VMOVDQU 32(DI), Y14
+	R_397
+	VPOR Y14, Y13, Y13
+	R_1222
+	R_649
+	VPOR Y14, Y12, Y12
+	VMOVDQU 0(DI), Y14
+	R_424
+	VPOR Y14, Y13, Y13
+	R_1252
+	R_675
+	VPOR Y14, Y12, Y12
+	VMOVDQU 32(DI), Y14
+	R_424
+	VPOR Y14, Y13, Y13
+	R_787
+	R_676
+	R_995
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerUnpackAVX28(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_637
+group:
+	R_822
+	MOVQ CX, R14
+	SHLQ $8, R14
+step:
+	R_788
+	R_809
+	VMOVDQU Y14, 0(BX)(R14*1)
+	VMOVDQU Y12, 0(BX)
+	R_841
+	VMOVDQU Y14, 64(BX)(R14*1)
+	VMOVDQU Y13, 64(BX)
+	R_791
+	R_809
+	VMOVDQU Y14, 32(BX)(R14*1)
+	VMOVDQU Y12, 32(BX)
+	R_841
+	VMOVDQU Y14, 96(BX)(R14*1)
+	VMOVDQU Y13, 96(BX)
+	R_792
+	R_809
+	VMOVDQU Y14, 128(BX)(R14*1)
+	VMOVDQU Y12, 128(BX)
+	R_841
+	VMOVDQU Y14, 192(BX)(R14*1)
+	VMOVDQU Y13, 192(BX)
+	R_793
+	R_809
+	VMOVDQU Y14, 160(BX)(R14*1)
+	VMOVDQU Y12, 160(BX)
+	R_841
+	VMOVDQU Y14, 224(BX)(R14*1)
+	VMOVDQU Y13, 224(BX)
+	ADDQ $256, SI
+	R_638
+	ADDQ R14, BX
+	R_118
+	R_194
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerUnpackVNNI8(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_637
+group:
+	R_822
+step:
+	R_788
+	R_784
+	R_791
+	R_785
+	R_792
+	R_786
+	R_793
+	R_787
+	ADDQ $256, SI
+	R_638
+	R_118
+	R_194
+shortOut:
+	R_230
+fullOut:
+	R_231
+pointsOut:
+	R_199
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerUnpackAVX2FP4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_637
+group:
+	R_822
+step:
+	R_1193
+	R_1195
+	R_1175
+	R_1195
+	R_1222
+	R_1195
+	R_1252
+	R_1195
+	R_1408
+	R_638
+	R_118
+	R_45
+	R_287
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerUnpackAVX2Levels(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_872
+	CALL integerFactorsXSAVX2<>(SB)
+	LEAQ integerSuperXSRaisedAVX2<>(SB), R14
+	MOVQ R14, integerArgs_unpack(AX)
+	MOVQ integerArgs_decoded(AX), R14
+	VMOVDQU 0(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1024(R14)
+	VMOVDQU 32(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1056(R14)
+	VMOVDQU 64(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1088(R14)
+	VMOVDQU 96(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1120(R14)
+	VMOVDQU 128(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1152(R14)
+	VMOVDQU 160(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1184(R14)
+	VMOVDQU 192(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1216(R14)
+	VMOVDQU 224(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1248(R14)
+	VMOVDQU 256(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1280(R14)
+	VMOVDQU 288(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1312(R14)
+	VMOVDQU 320(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1344(R14)
+	VMOVDQU 352(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1376(R14)
+	VMOVDQU 384(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1408(R14)
+	VMOVDQU 416(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1440(R14)
+	VMOVDQU 448(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1472(R14)
+	VMOVDQU 480(R14), Y12
+	VPSLLW $4, Y12, Y12
+	VMOVDQU Y12, 1504(R14)
+group:
+	R_822
+	MOVQ CX, R14
+	SHLQ $8, R14
+step:
+	VMOVDQU 0(SI), Y12
+	R_871
+	R_809
+	VMOVDQU Y14, 0(BX)(R14*1)
+	VMOVDQU Y12, 0(BX)
+	R_841
+	VMOVDQU Y14, 64(BX)(R14*1)
+	VMOVDQU Y13, 64(BX)
+	VMOVDQU 32(SI), Y12
+	R_871
+	R_809
+	VMOVDQU Y14, 32(BX)(R14*1)
+	VMOVDQU Y12, 32(BX)
+	R_841
+	VMOVDQU Y14, 96(BX)(R14*1)
+	VMOVDQU Y13, 96(BX)
+	VMOVDQU 64(SI), Y12
+	R_871
+	R_809
+	VMOVDQU Y14, 128(BX)(R14*1)
+	VMOVDQU Y12, 128(BX)
+	R_841
+	VMOVDQU Y14, 192(BX)(R14*1)
+	VMOVDQU Y13, 192(BX)
+	VMOVDQU 96(SI), Y12
+	R_871
+	R_809
+	VMOVDQU Y14, 160(BX)(R14*1)
+	VMOVDQU Y12, 160(BX)
+	R_841
+	VMOVDQU Y14, 224(BX)(R14*1)
+	VMOVDQU Y13, 224(BX)
+	ADDQ $128, SI
+	R_638
+	ADDQ R14, BX
+	R_846
+	R_45
+	R_287
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerUnpackVNNILevels(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_872
+	CALL integerFactorsXSAVX2<>(SB)
+	LEAQ integerSuperXSRaisedAVX2<>(SB), R14
+	MOVQ R14, integerArgs_unpack(AX)
+group:
+	R_822
+step:
+	VMOVDQU 0(SI), Y12
+	R_871
+	R_784
+	VMOVDQU 32(SI), Y12
+	R_871
+	R_785
+	VMOVDQU 64(SI), Y12
+	R_871
+	R_786
+	VMOVDQU 96(SI), Y12
+	R_871
+	R_1408
+	R_638
+	R_846
+	R_45
+	R_287
+shortOut:
+	R_564
+fullOut:
+	R_565
+scalesOut:
+	R_639
+	RET
+
+TEXT ·integerPanelRows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_143
+step:
+	R_403
+	R_379
+	R_27
+	VPBROADCASTD 4(BX), Y13
+	R_380
+	R_1342
+	R_379
+	R_382
+	VPBROADCASTD 12(BX), Y13
+	R_380
+	ADDQ $256, SI
+	R_677
+	R_383
+scaled:
+	R_407
+added:
+	ADDQ $128, SI
+	R_1343
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+factors:
+	R_844
+begin:
+	R_1362
+	RET
+
+TEXT ·integerPanelRows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_301
+step:
+	R_999
+	R_362
+	R_1197
+	R_1363
+	R_379
+	VPBROADCASTD 20(BX), Y13
+	R_380
+	R_382
+	VPBROADCASTD 24(BX), Y13
+	R_537
+	VPBROADCASTD 28(BX), Y13
+	R_538
+	R_599
+	R_706
+	R_383
+scaled:
+	R_451
+added:
+	ADDQ $128, SI
+	R_1364
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+factors:
+	R_817
+begin:
+	R_1385
+	RET
+
+TEXT ·integerPanelRows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_1386
+step:
+	R_999
+	VPBROADCASTD 8(BX), Y13
+	R_537
+	R_27
+	VPBROADCASTD 12(BX), Y13
+	R_538
+	R_1387
+	VPBROADCASTD 20(BX), Y13
+	R_924
+	R_381
+	VPBROADCASTD 24(BX), Y13
+	R_379
+	VPBROADCASTD 28(BX), Y13
+	R_380
+	VPBROADCASTD 32(BX), Y13
+	R_537
+	R_1368
+	R_538
+	VPBROADCASTD 40(BX), Y13
+	R_615
+	VPBROADCASTD 44(BX), Y13
+	R_924
+	ADDQ $256, SI
+	ADDQ $48, BX
+	R_70
+	VPADDD Y6, Y0, Y0
+	VPADDD Y7, Y1, Y1
+	VPADDD Y8, Y2, Y2
+	VPADDD Y9, Y3, Y3
+	VPADDD Y10, Y4, Y4
+	VPADDD Y11, Y5, Y5
+	R_383
+scaled:
+	R_481
+added:
+	ADDQ $128, SI
+	R_1388
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+factors:
+	R_818
+begin:
+	R_1409
+	RET
+
+TEXT ·integerPanelRows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_301
+step:
+	R_1369
+	R_341
+	R_379
+	VPBROADCASTD 20(BX), Y13
+	R_380
+	VPBROADCASTD 24(BX), Y13
+	R_537
+	VPBROADCASTD 28(BX), Y13
+	R_538
+	R_1391
+	R_379
+	VPBROADCASTD 36(BX), Y13
+	R_380
+	VPBROADCASTD 40(BX), Y13
+	R_537
+	VPBROADCASTD 44(BX), Y13
+	R_538
+	R_382
+	VPBROADCASTD 48(BX), Y13
+	R_379
+	VPBROADCASTD 52(BX), Y13
+	R_380
+	VPBROADCASTD 56(BX), Y13
+	R_537
+	VPBROADCASTD 60(BX), Y13
+	R_538
+	R_1340
+	R_794
+scaled:
+	R_518
+added:
+	ADDQ $128, SI
+	R_1410
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+factors:
+	R_819
+begin:
+	R_1438
+	RET
+
+TEXT ·integerPanelRows5(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_1042
+step:
+	R_1369
+	R_1387
+	R_1370
+	R_379
+	VPBROADCASTD 24(BX), Y13
+	R_380
+	VPBROADCASTD 28(BX), Y13
+	R_537
+	VPBROADCASTD 32(BX), Y13
+	R_538
+	VPBROADCASTD 36(BX), Y13
+	R_615
+	R_1413
+	R_379
+	VPBROADCASTD 44(BX), Y13
+	R_380
+	VPBROADCASTD 48(BX), Y13
+	R_537
+	VPBROADCASTD 52(BX), Y13
+	R_538
+	VPBROADCASTD 56(BX), Y13
+	R_615
+	R_1392
+	R_379
+	VPBROADCASTD 64(BX), Y13
+	R_380
+	VPBROADCASTD 68(BX), Y13
+	R_537
+	VPBROADCASTD 72(BX), Y13
+	R_538
+	VPBROADCASTD 76(BX), Y13
+	R_615
+	R_1371
+	R_794
+scaled:
+	R_1439
+added:
+	ADDQ $128, SI
+	R_1440
+	RET
+other:
+	R_1467
+multiply:
+	R_1402
+points:
+	R_1492
+early:
+	R_1039
+	JMP added
+factors:
+	R_679
+	VPMULLD Y14, Y8, Y8
+	VPMULLD Y15, Y9, Y9
+	R_550
+	R_953
+begin:
+	R_1470
+	RET
+
+TEXT ·integerPanelRows6(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_1386
+step:
+	R_1369
+	R_1387
+	VPBROADCASTD 20(BX), Y13
+	R_924
+	R_394
+	R_379
+	VPBROADCASTD 28(BX), Y13
+	R_380
+	VPBROADCASTD 32(BX), Y13
+	R_537
+	VPBROADCASTD 36(BX), Y13
+	R_538
+	VPBROADCASTD 40(BX), Y13
+	R_615
+	VPBROADCASTD 44(BX), Y13
+	R_924
+	R_381
+	VPBROADCASTD 48(BX), Y13
+	R_379
+	VPBROADCASTD 52(BX), Y13
+	R_380
+	VPBROADCASTD 56(BX), Y13
+	R_537
+	VPBROADCASTD 60(BX), Y13
+	R_538
+	VPBROADCASTD 64(BX), Y13
+	R_615
+	VPBROADCASTD 68(BX), Y13
+	R_924
+	R_1424
+	R_379
+	VPBROADCASTD 76(BX), Y13
+	R_380
+	VPBROADCASTD 80(BX), Y13
+	R_537
+	VPBROADCASTD 84(BX), Y13
+	R_538
+	VPBROADCASTD 88(BX), Y13
+	R_615
+	VPBROADCASTD 92(BX), Y13
+	R_924
+	R_1425
+	R_794
+scaled:
+	R_1505
+added:
+	ADDQ $128, SI
+	R_1473
+	RET
+other:
+	R_1506
+multiply:
+	R_1477
+points:
+	R_1511
+early:
+	R_1499
+factors:
+	R_679
+	VPMULLD Y14, Y8, Y8
+	VPMULLD Y15, Y9, Y9
+	VPMULLD Y14, Y10, Y10
+	VPMULLD Y15, Y11, Y11
+	R_550
+	R_953
+	R_1466
+begin:
+	R_1500
+	RET
+
+TEXT ·integerPlainRows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_958
+part:
+	R_345
+	R_603
+	R_27
+	VPBROADCASTD 4(BX), Y13
+	R_102
+	R_1342
+	R_102
+	R_382
+	R_1201
+	R_959
+	VPBROADCASTD 16(BX), Y13
+	R_102
+	R_960
+	VPBROADCASTD 20(BX), Y13
+	R_102
+	R_961
+	VPBROADCASTD 24(BX), Y13
+	R_102
+	R_962
+	VPBROADCASTD 28(BX), Y13
+	R_102
+	ADDQ $512, SI
+	R_1245
+widen:
+	R_1053
+first:
+	R_1040
+more:
+	R_31
+	R_348
+half:
+	R_603
+	R_27
+	VPBROADCASTD 4(BX), Y13
+	R_102
+	R_1342
+	R_102
+	R_382
+	R_1201
+	ADDQ $256, SI
+	R_1034
+planesEnd:
+	R_1009
+whole:
+	R_383
+scaled:
+	R_407
+added:
+	R_981
+	R_1343
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+factors:
+	R_1362
+	RET
+
+TEXT ·integerPlainRows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_958
+part:
+	R_345
+	R_672
+	R_362
+	R_102
+	VPBROADCASTD 12(BX), Y13
+	R_166
+	R_1363
+	R_1224
+	R_382
+	R_1203
+	R_959
+	VPBROADCASTD 32(BX), Y13
+	R_1501
+	R_960
+	VPBROADCASTD 40(BX), Y13
+	R_1502
+	R_961
+	VPBROADCASTD 48(BX), Y13
+	R_102
+	VPBROADCASTD 52(BX), Y13
+	R_166
+	R_962
+	VPBROADCASTD 56(BX), Y13
+	R_102
+	VPBROADCASTD 60(BX), Y13
+	R_166
+	ADDQ $512, SI
+	R_622
+widen:
+	R_1078
+first:
+	R_1040
+more:
+	R_94
+	R_348
+half:
+	R_672
+	R_362
+	R_102
+	VPBROADCASTD 12(BX), Y13
+	R_166
+	R_1363
+	R_1224
+	R_382
+	R_1203
+	R_599
+	R_349
+planesEnd:
+	R_1009
+whole:
+	R_383
+scaled:
+	R_451
+added:
+	R_981
+	R_1364
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+factors:
+	R_1385
+	RET
+
+TEXT ·integerPlainRows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_958
+part:
+	R_345
+	R_843
+	R_27
+	R_1201
+	VPBROADCASTD 16(BX), Y13
+	R_166
+	VPBROADCASTD 20(BX), Y13
+	R_249
+	R_381
+	R_1203
+	R_1204
+	R_1368
+	R_102
+	VPBROADCASTD 40(BX), Y13
+	R_166
+	VPBROADCASTD 44(BX), Y13
+	R_249
+	R_959
+	R_1076
+	R_960
+	VPBROADCASTD 60(BX), Y13
+	R_1512
+	R_961
+	VPBROADCASTD 72(BX), Y13
+	R_1515
+	R_962
+	VPBROADCASTD 84(BX), Y13
+	R_102
+	VPBROADCASTD 88(BX), Y13
+	R_166
+	VPBROADCASTD 92(BX), Y13
+	R_249
+	ADDQ $512, SI
+	R_1035
+widen:
+	R_1036
+first:
+	R_1040
+more:
+	R_238
+	R_348
+half:
+	R_843
+	R_27
+	R_1201
+	VPBROADCASTD 16(BX), Y13
+	R_166
+	VPBROADCASTD 20(BX), Y13
+	R_249
+	R_381
+	R_1203
+	R_1204
+	R_1368
+	R_102
+	VPBROADCASTD 40(BX), Y13
+	R_166
+	VPBROADCASTD 44(BX), Y13
+	R_249
+	ADDQ $256, SI
+	R_1056
+planesEnd:
+	R_1009
+whole:
+	R_383
+scaled:
+	R_481
+added:
+	R_981
+	R_1388
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+factors:
+	R_1409
+	RET
+
+TEXT ·integerPlainRows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_958
+part:
+	R_345
+	R_1012
+	R_341
+	R_1224
+	VPBROADCASTD 24(BX), Y13
+	R_249
+	VPBROADCASTD 28(BX), Y13
+	R_291
+	R_1391
+	R_1501
+	VPBROADCASTD 40(BX), Y13
+	R_249
+	VPBROADCASTD 44(BX), Y13
+	R_291
+	R_382
+	R_1225
+	R_959
+	VPBROADCASTD 64(BX), Y13
+	R_102
+	VPBROADCASTD 68(BX), Y13
+	R_166
+	VPBROADCASTD 72(BX), Y13
+	R_249
+	VPBROADCASTD 76(BX), Y13
+	R_291
+	R_960
+	VPBROADCASTD 80(BX), Y13
+	R_102
+	VPBROADCASTD 84(BX), Y13
+	R_166
+	VPBROADCASTD 88(BX), Y13
+	R_249
+	VPBROADCASTD 92(BX), Y13
+	R_291
+	R_961
+	VPBROADCASTD 96(BX), Y13
+	R_102
+	VPBROADCASTD 100(BX), Y13
+	R_166
+	VPBROADCASTD 104(BX), Y13
+	R_249
+	VPBROADCASTD 108(BX), Y13
+	R_291
+	R_962
+	VPBROADCASTD 112(BX), Y13
+	R_102
+	VPBROADCASTD 116(BX), Y13
+	R_166
+	VPBROADCASTD 120(BX), Y13
+	R_249
+	VPBROADCASTD 124(BX), Y13
+	R_291
+	ADDQ $512, SI
+	R_1057
+widen:
+	R_1058
+first:
+	R_1040
+more:
+	R_319
+	R_348
+half:
+	R_1012
+	R_341
+	R_1224
+	VPBROADCASTD 24(BX), Y13
+	R_249
+	VPBROADCASTD 28(BX), Y13
+	R_291
+	R_1391
+	R_1501
+	VPBROADCASTD 40(BX), Y13
+	R_249
+	VPBROADCASTD 44(BX), Y13
+	R_291
+	R_382
+	R_1225
+	ADDQ $256, SI
+	R_1080
+planesEnd:
+	R_1009
+whole:
+	R_383
+scaled:
+	R_518
+added:
+	R_981
+	R_1410
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+factors:
+	R_1438
+	RET
+
+TEXT ·integerPlainRows5(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_958
+part:
+	R_345
+	R_1226
+	R_1370
+	R_102
+	VPBROADCASTD 24(BX), Y13
+	R_166
+	VPBROADCASTD 28(BX), Y13
+	R_249
+	VPBROADCASTD 32(BX), Y13
+	R_291
+	VPBROADCASTD 36(BX), Y13
+	R_363
+	R_1413
+	R_1502
+	VPBROADCASTD 48(BX), Y13
+	R_249
+	VPBROADCASTD 52(BX), Y13
+	R_291
+	VPBROADCASTD 56(BX), Y13
+	R_363
+	R_1392
+	R_1512
+	VPBROADCASTD 72(BX), Y13
+	R_291
+	VPBROADCASTD 76(BX), Y13
+	R_363
+	R_959
+	VPBROADCASTD 80(BX), Y13
+	R_102
+	VPBROADCASTD 84(BX), Y13
+	R_166
+	VPBROADCASTD 88(BX), Y13
+	R_249
+	VPBROADCASTD 92(BX), Y13
+	R_291
+	VPBROADCASTD 96(BX), Y13
+	R_363
+	R_960
+	VPBROADCASTD 100(BX), Y13
+	R_102
+	VPBROADCASTD 104(BX), Y13
+	R_166
+	VPBROADCASTD 108(BX), Y13
+	R_249
+	VPBROADCASTD 112(BX), Y13
+	R_291
+	VPBROADCASTD 116(BX), Y13
+	R_363
+	R_961
+	VPBROADCASTD 120(BX), Y13
+	R_102
+	VPBROADCASTD 124(BX), Y13
+	R_166
+	VPBROADCASTD 128(BX), Y13
+	R_249
+	VPBROADCASTD 132(BX), Y13
+	R_291
+	VPBROADCASTD 136(BX), Y13
+	R_363
+	R_962
+	VPBROADCASTD 140(BX), Y13
+	R_102
+	VPBROADCASTD 144(BX), Y13
+	R_166
+	VPBROADCASTD 148(BX), Y13
+	R_249
+	VPBROADCASTD 152(BX), Y13
+	R_291
+	VPBROADCASTD 156(BX), Y13
+	R_363
+	ADDQ $512, SI
+	ADDQ $160, BX
+	SUBQ $2, CX
+widen:
+	R_938
+	VPMADDWD 0(R14), Y8, Y8
+	VPMADDWD 32(R14), Y9, Y9
+	R_347
+	R_273
+	R_342
+	R_953
+first:
+	R_1040
+more:
+	R_810
+	R_348
+half:
+	R_1226
+	R_1370
+	R_102
+	VPBROADCASTD 24(BX), Y13
+	R_166
+	VPBROADCASTD 28(BX), Y13
+	R_249
+	VPBROADCASTD 32(BX), Y13
+	R_291
+	VPBROADCASTD 36(BX), Y13
+	R_363
+	R_1413
+	R_1502
+	VPBROADCASTD 48(BX), Y13
+	R_249
+	VPBROADCASTD 52(BX), Y13
+	R_291
+	VPBROADCASTD 56(BX), Y13
+	R_363
+	R_1392
+	R_1512
+	VPBROADCASTD 72(BX), Y13
+	R_291
+	VPBROADCASTD 76(BX), Y13
+	R_363
+	R_1371
+	R_349
+planesEnd:
+	R_1009
+whole:
+	R_383
+scaled:
+	R_1439
+added:
+	R_981
+	R_1440
+	RET
+other:
+	R_1467
+multiply:
+	R_1402
+points:
+	R_1492
+early:
+	R_1039
+	JMP added
+factors:
+	R_1470
+	RET
+
+TEXT ·integerPlainRows6(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_958
+part:
+	R_345
+	R_1226
+	VPBROADCASTD 20(BX), Y13
+	VPMADDUBSW Y13, Y14, Y10
+	VPMADDUBSW Y13, Y15, Y11
+	R_394
+	R_1010
+	R_1204
+	VPBROADCASTD 36(BX), Y13
+	R_291
+	VPBROADCASTD 40(BX), Y13
+	R_363
+	VPBROADCASTD 44(BX), Y13
+	R_641
+	R_381
+	R_1225
+	VPBROADCASTD 64(BX), Y13
+	R_363
+	VPBROADCASTD 68(BX), Y13
+	R_641
+	R_1424
+	R_1515
+	VPBROADCASTD 84(BX), Y13
+	R_291
+	VPBROADCASTD 88(BX), Y13
+	R_363
+	VPBROADCASTD 92(BX), Y13
+	R_641
+	R_959
+	VPBROADCASTD 96(BX), Y13
+	R_102
+	VPBROADCASTD 100(BX), Y13
+	R_166
+	VPBROADCASTD 104(BX), Y13
+	R_249
+	VPBROADCASTD 108(BX), Y13
+	R_291
+	VPBROADCASTD 112(BX), Y13
+	R_363
+	VPBROADCASTD 116(BX), Y13
+	R_641
+	R_960
+	VPBROADCASTD 120(BX), Y13
+	R_102
+	VPBROADCASTD 124(BX), Y13
+	R_166
+	VPBROADCASTD 128(BX), Y13
+	R_249
+	VPBROADCASTD 132(BX), Y13
+	R_291
+	VPBROADCASTD 136(BX), Y13
+	R_363
+	VPBROADCASTD 140(BX), Y13
+	R_641
+	R_961
+	VPBROADCASTD 144(BX), Y13
+	R_102
+	VPBROADCASTD 148(BX), Y13
+	R_166
+	VPBROADCASTD 152(BX), Y13
+	R_249
+	VPBROADCASTD 156(BX), Y13
+	R_291
+	VPBROADCASTD 160(BX), Y13
+	R_363
+	VPBROADCASTD 164(BX), Y13
+	R_641
+	R_962
+	VPBROADCASTD 168(BX), Y13
+	R_102
+	VPBROADCASTD 172(BX), Y13
+	R_166
+	VPBROADCASTD 176(BX), Y13
+	R_249
+	VPBROADCASTD 180(BX), Y13
+	R_291
+	VPBROADCASTD 184(BX), Y13
+	R_363
+	VPBROADCASTD 188(BX), Y13
+	R_641
+	ADDQ $512, SI
+	ADDQ $192, BX
+	SUBQ $2, CX
+widen:
+	R_938
+	VPMADDWD 0(R14), Y8, Y8
+	VPMADDWD 32(R14), Y9, Y9
+	VPMADDWD 0(R14), Y10, Y10
+	VPMADDWD 32(R14), Y11, Y11
+	R_347
+	R_273
+	R_342
+	R_953
+	R_1466
+first:
+	R_1040
+more:
+	R_1223
+	R_348
+half:
+	R_1226
+	VPBROADCASTD 20(BX), Y13
+	VPMADDUBSW Y13, Y14, Y10
+	VPMADDUBSW Y13, Y15, Y11
+	R_394
+	R_1010
+	R_1204
+	VPBROADCASTD 36(BX), Y13
+	R_291
+	VPBROADCASTD 40(BX), Y13
+	R_363
+	VPBROADCASTD 44(BX), Y13
+	R_641
+	R_381
+	R_1225
+	VPBROADCASTD 64(BX), Y13
+	R_363
+	VPBROADCASTD 68(BX), Y13
+	R_641
+	R_1424
+	R_1515
+	VPBROADCASTD 84(BX), Y13
+	R_291
+	VPBROADCASTD 88(BX), Y13
+	R_363
+	VPBROADCASTD 92(BX), Y13
+	R_641
+	R_1425
+	R_349
+planesEnd:
+	R_1009
+whole:
+	R_383
+scaled:
+	R_1505
+added:
+	R_981
+	R_1473
+	RET
+other:
+	R_1506
+multiply:
+	R_1477
+points:
+	R_1511
+early:
+	R_1499
+factors:
+	R_1500
+	RET
+
+TEXT ·integerWideRows1(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	MOVQ integerArgs_steps(AX), CX
+	R_64
+step:
+	R_986
+	VPBROADCASTD 4(BX), Y15
+	R_589
+	R_1013
+	VPBROADCASTD 4(BX), Y15
+	R_590
+	R_792
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	R_589
+	R_793
+	VPBROADCASTD 8(BX), Y14
+	VPBROADCASTD 12(BX), Y15
+	R_590
+	ADDQ $256, SI
+	ADDQ $16, BX
+	R_70
+	R_383
+scaled:
+	R_407
+added:
+	ADDQ $128, SI
+	R_1343
+	RET
+other:
+	R_428
+multiply:
+	R_410
+points:
+	R_429
+early:
+	R_430
+factors:
+	R_216
+	R_75
+begin:
+	R_1362
+	RET
+
+TEXT ·integerWideRows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_143
+step:
+	R_986
+	VPBROADCASTD 8(BX), Y15
+	R_1021
+	VPBROADCASTD 12(BX), Y15
+	R_618
+	R_1013
+	VPBROADCASTD 8(BX), Y15
+	R_1044
+	VPBROADCASTD 12(BX), Y15
+	R_619
+	R_792
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 24(BX), Y15
+	R_589
+	VPBROADCASTD 20(BX), Y14
+	VPBROADCASTD 28(BX), Y15
+	R_618
+	R_793
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 24(BX), Y15
+	R_590
+	VPBROADCASTD 20(BX), Y14
+	VPBROADCASTD 28(BX), Y15
+	R_619
+	R_599
+	R_794
+scaled:
+	R_451
+added:
+	ADDQ $128, SI
+	R_1364
+	RET
+other:
+	R_480
+multiply:
+	R_416
+points:
+	R_453
+early:
+	R_436
+factors:
+	R_216
+	R_200
+begin:
+	R_1385
+	RET
+
+TEXT ·integerWideRows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_143
+	R_176
+step:
+	R_986
+	VPBROADCASTD 12(BX), Y15
+	R_1021
+	VPBROADCASTD 16(BX), Y15
+	R_1227
+	VPBROADCASTD 20(BX), Y15
+	R_813
+	R_1013
+	VPBROADCASTD 12(BX), Y15
+	R_1044
+	VPBROADCASTD 16(BX), Y15
+	R_1253
+	VPBROADCASTD 20(BX), Y15
+	R_814
+	R_792
+	VPBROADCASTD 24(BX), Y14
+	VPBROADCASTD 36(BX), Y15
+	R_589
+	VPBROADCASTD 28(BX), Y14
+	VPBROADCASTD 40(BX), Y15
+	R_618
+	VPBROADCASTD 32(BX), Y14
+	VPBROADCASTD 44(BX), Y15
+	R_813
+	R_793
+	VPBROADCASTD 24(BX), Y14
+	VPBROADCASTD 36(BX), Y15
+	R_590
+	VPBROADCASTD 28(BX), Y14
+	VPBROADCASTD 40(BX), Y15
+	R_619
+	VPBROADCASTD 32(BX), Y14
+	VPBROADCASTD 44(BX), Y15
+	R_814
+	ADDQ $256, SI
+	ADDQ $48, BX
+	R_794
+scaled:
+	R_481
+added:
+	ADDQ $128, SI
+	R_1388
+	RET
+other:
+	R_516
+multiply:
+	R_422
+points:
+	R_517
+early:
+	R_442
+factors:
+	R_216
+	R_273
+begin:
+	R_1409
+	RET
+
+TEXT ·integerWideRows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_301
+step:
+	R_986
+	VPBROADCASTD 16(BX), Y15
+	R_1021
+	VPBROADCASTD 20(BX), Y15
+	R_1227
+	VPBROADCASTD 24(BX), Y15
+	R_1491
+	VPBROADCASTD 28(BX), Y15
+	R_987
+	R_1013
+	VPBROADCASTD 16(BX), Y15
+	R_1044
+	VPBROADCASTD 20(BX), Y15
+	R_1253
+	VPBROADCASTD 24(BX), Y15
+	R_1504
+	VPBROADCASTD 28(BX), Y15
+	R_988
+	R_792
+	VPBROADCASTD 32(BX), Y14
+	VPBROADCASTD 48(BX), Y15
+	R_589
+	VPBROADCASTD 36(BX), Y14
+	VPBROADCASTD 52(BX), Y15
+	R_618
+	VPBROADCASTD 40(BX), Y14
+	VPBROADCASTD 56(BX), Y15
+	R_813
+	VPBROADCASTD 44(BX), Y14
+	VPBROADCASTD 60(BX), Y15
+	R_987
+	R_793
+	VPBROADCASTD 32(BX), Y14
+	VPBROADCASTD 48(BX), Y15
+	R_590
+	VPBROADCASTD 36(BX), Y14
+	VPBROADCASTD 52(BX), Y15
+	R_619
+	VPBROADCASTD 40(BX), Y14
+	VPBROADCASTD 56(BX), Y15
+	R_814
+	VPBROADCASTD 44(BX), Y14
+	VPBROADCASTD 60(BX), Y15
+	R_988
+	R_1340
+	R_794
+scaled:
+	R_518
+added:
+	ADDQ $128, SI
+	R_1410
+	RET
+other:
+	R_556
+multiply:
+	R_448
+points:
+	R_557
+early:
+	R_468
+factors:
+	R_550
+begin:
+	R_1438
+	RET
+
+TEXT ·integerWideRows5(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_1042
+step:
+	R_986
+	VPBROADCASTD 20(BX), Y15
+	R_1021
+	VPBROADCASTD 24(BX), Y15
+	R_1227
+	VPBROADCASTD 28(BX), Y15
+	R_1491
+	VPBROADCASTD 32(BX), Y15
+	R_987
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 36(BX), Y15
+	R_1208
+	R_1013
+	VPBROADCASTD 20(BX), Y15
+	R_1044
+	VPBROADCASTD 24(BX), Y15
+	R_1253
+	VPBROADCASTD 28(BX), Y15
+	R_1504
+	VPBROADCASTD 32(BX), Y15
+	R_988
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 36(BX), Y15
+	R_1228
+	R_792
+	VPBROADCASTD 40(BX), Y14
+	VPBROADCASTD 60(BX), Y15
+	R_589
+	VPBROADCASTD 44(BX), Y14
+	VPBROADCASTD 64(BX), Y15
+	R_618
+	VPBROADCASTD 48(BX), Y14
+	VPBROADCASTD 68(BX), Y15
+	R_813
+	VPBROADCASTD 52(BX), Y14
+	VPBROADCASTD 72(BX), Y15
+	R_987
+	VPBROADCASTD 56(BX), Y14
+	VPBROADCASTD 76(BX), Y15
+	R_1208
+	R_793
+	VPBROADCASTD 40(BX), Y14
+	VPBROADCASTD 60(BX), Y15
+	R_590
+	VPBROADCASTD 44(BX), Y14
+	VPBROADCASTD 64(BX), Y15
+	R_619
+	VPBROADCASTD 48(BX), Y14
+	VPBROADCASTD 68(BX), Y15
+	R_814
+	VPBROADCASTD 52(BX), Y14
+	VPBROADCASTD 72(BX), Y15
+	R_988
+	VPBROADCASTD 56(BX), Y14
+	VPBROADCASTD 76(BX), Y15
+	R_1228
+	R_1371
+	R_794
+scaled:
+	R_1439
+added:
+	ADDQ $128, SI
+	R_1440
+	RET
+other:
+	R_1467
+multiply:
+	R_1402
+points:
+	R_1492
+early:
+	R_1039
+	JMP added
+factors:
+	R_550
+	R_953
+begin:
+	R_1470
+	RET
+
+TEXT ·integerWideRows6(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_449
+group:
+	R_401
+fetch:
+	R_426
+fetched:
+	R_1386
+step:
+	R_986
+	VPBROADCASTD 24(BX), Y15
+	R_1021
+	VPBROADCASTD 28(BX), Y15
+	R_1227
+	VPBROADCASTD 32(BX), Y15
+	R_1491
+	VPBROADCASTD 36(BX), Y15
+	R_987
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 40(BX), Y15
+	R_1208
+	VPBROADCASTD 20(BX), Y14
+	VPBROADCASTD 44(BX), Y15
+	R_219
+	VPADDD Y14, Y10, Y10
+	R_1013
+	VPBROADCASTD 24(BX), Y15
+	R_1044
+	VPBROADCASTD 28(BX), Y15
+	R_1253
+	VPBROADCASTD 32(BX), Y15
+	R_1504
+	VPBROADCASTD 36(BX), Y15
+	R_988
+	VPBROADCASTD 16(BX), Y14
+	VPBROADCASTD 40(BX), Y15
+	R_1228
+	VPBROADCASTD 20(BX), Y14
+	VPBROADCASTD 44(BX), Y15
+	R_242
+	VPADDD Y14, Y11, Y11
+	R_792
+	VPBROADCASTD 48(BX), Y14
+	VPBROADCASTD 72(BX), Y15
+	R_589
+	VPBROADCASTD 52(BX), Y14
+	VPBROADCASTD 76(BX), Y15
+	R_618
+	VPBROADCASTD 56(BX), Y14
+	VPBROADCASTD 80(BX), Y15
+	R_813
+	VPBROADCASTD 60(BX), Y14
+	VPBROADCASTD 84(BX), Y15
+	R_987
+	VPBROADCASTD 64(BX), Y14
+	VPBROADCASTD 88(BX), Y15
+	R_1208
+	VPBROADCASTD 68(BX), Y14
+	VPBROADCASTD 92(BX), Y15
+	R_219
+	VPADDD Y14, Y10, Y10
+	R_793
+	VPBROADCASTD 48(BX), Y14
+	VPBROADCASTD 72(BX), Y15
+	R_590
+	VPBROADCASTD 52(BX), Y14
+	VPBROADCASTD 76(BX), Y15
+	R_619
+	VPBROADCASTD 56(BX), Y14
+	VPBROADCASTD 80(BX), Y15
+	R_814
+	VPBROADCASTD 60(BX), Y14
+	VPBROADCASTD 84(BX), Y15
+	R_988
+	VPBROADCASTD 64(BX), Y14
+	VPBROADCASTD 88(BX), Y15
+	R_1228
+	VPBROADCASTD 68(BX), Y14
+	VPBROADCASTD 92(BX), Y15
+	R_242
+	VPADDD Y14, Y11, Y11
+	R_1425
+	R_794
+scaled:
+	R_1505
+added:
+	ADDQ $128, SI
+	R_1473
+	RET
+other:
+	R_1506
+multiply:
+	R_1477
+points:
+	R_1511
+early:
+	R_1499
+factors:
+	R_550
+	R_953
+	R_1466
+begin:
+	R_1500
+	RET
 

@@ -315,8 +315,6 @@ var integerAVX2 = [integerFormats][4]func(a *integerArgs){
 	integer8: {
 		integerAVX28Rows1,
 		integerAVX28Rows2,
-		integerAVX28Rows3,
-		integerAVX28Rows4,
 	},
 	integerFP4: {
 		integerAVX2FP4Rows1,
@@ -327,8 +325,6 @@ var integerAVX2 = [integerFormats][4]func(a *integerArgs){
 	integerLevels: {
 		integerAVX2LevelsRows1,
 		integerAVX2LevelsRows2,
-		integerAVX2LevelsRows3,
-		integerAVX2LevelsRows4,
 	},
 }
 
@@ -399,12 +395,6 @@ func integerAVX28Rows1(a *integerArgs)
 func integerAVX28Rows2(a *integerArgs)
 
 //go:noescape
-func integerAVX28Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX28Rows4(a *integerArgs)
-
-//go:noescape
 func integerAVX2FP4Rows1(a *integerArgs)
 
 //go:noescape
@@ -422,11 +412,395 @@ func integerAVX2LevelsRows1(a *integerArgs)
 //go:noescape
 func integerAVX2LevelsRows2(a *integerArgs)
 
-//go:noescape
-func integerAVX2LevelsRows3(a *integerArgs)
+// integerVNNI has the kernels by format and number of rows.
+var integerVNNI = [integerFormats][4]func(a *integerArgs){
+	integer2: {
+		integerVNNI2Rows1,
+		integerVNNI2Rows2,
+		integerVNNI2Rows3,
+		integerVNNI2Rows4,
+	},
+	integer3: {
+		integerVNNI3Rows1,
+		integerVNNI3Rows2,
+		integerVNNI3Rows3,
+		integerVNNI3Rows4,
+	},
+	integer4: {
+		integerVNNI4Rows1,
+		integerVNNI4Rows2,
+		integerVNNI4Rows3,
+		integerVNNI4Rows4,
+	},
+	integer5: {
+		integerVNNI5Rows1,
+		integerVNNI5Rows2,
+		integerVNNI5Rows3,
+		integerVNNI5Rows4,
+	},
+	integer6: {
+		integerVNNI6Rows1,
+		integerVNNI6Rows2,
+		integerVNNI6Rows3,
+		integerVNNI6Rows4,
+	},
+	integer8: {
+		integerVNNI8Rows1,
+		integerVNNI8Rows2,
+		integerVNNI8Rows3,
+		integerVNNI8Rows4,
+	},
+	integerFP4: {
+		integerVNNIFP4Rows1,
+		integerVNNIFP4Rows2,
+		integerVNNIFP4Rows3,
+		integerVNNIFP4Rows4,
+	},
+	integerLevels: {
+		integerVNNILevelsRows1,
+		integerVNNILevelsRows2,
+		integerVNNILevelsRows3,
+		integerVNNILevelsRows4,
+	},
+}
 
 //go:noescape
-func integerAVX2LevelsRows4(a *integerArgs)
+func integerVNNI2Rows1(a *integerArgs)
+
+//go:noescape
+func integerVNNI2Rows2(a *integerArgs)
+
+//go:noescape
+func integerVNNI2Rows3(a *integerArgs)
+
+//go:noescape
+func integerVNNI2Rows4(a *integerArgs)
+
+//go:noescape
+func integerVNNI3Rows1(a *integerArgs)
+
+//go:noescape
+func integerVNNI3Rows2(a *integerArgs)
+
+//go:noescape
+func integerVNNI3Rows3(a *integerArgs)
+
+//go:noescape
+func integerVNNI3Rows4(a *integerArgs)
+
+//go:noescape
+func integerVNNI4Rows1(a *integerArgs)
+
+//go:noescape
+func integerVNNI4Rows2(a *integerArgs)
+
+//go:noescape
+func integerVNNI4Rows3(a *integerArgs)
+
+//go:noescape
+func integerVNNI4Rows4(a *integerArgs)
+
+//go:noescape
+func integerVNNI5Rows1(a *integerArgs)
+
+//go:noescape
+func integerVNNI5Rows2(a *integerArgs)
+
+//go:noescape
+func integerVNNI5Rows3(a *integerArgs)
+
+//go:noescape
+func integerVNNI5Rows4(a *integerArgs)
+
+//go:noescape
+func integerVNNI6Rows1(a *integerArgs)
+
+//go:noescape
+func integerVNNI6Rows2(a *integerArgs)
+
+//go:noescape
+func integerVNNI6Rows3(a *integerArgs)
+
+//go:noescape
+func integerVNNI6Rows4(a *integerArgs)
+
+//go:noescape
+func integerVNNI8Rows1(a *integerArgs)
+
+//go:noescape
+func integerVNNI8Rows2(a *integerArgs)
+
+//go:noescape
+func integerVNNI8Rows3(a *integerArgs)
+
+//go:noescape
+func integerVNNI8Rows4(a *integerArgs)
+
+//go:noescape
+func integerVNNIFP4Rows1(a *integerArgs)
+
+//go:noescape
+func integerVNNIFP4Rows2(a *integerArgs)
+
+//go:noescape
+func integerVNNIFP4Rows3(a *integerArgs)
+
+//go:noescape
+func integerVNNIFP4Rows4(a *integerArgs)
+
+//go:noescape
+func integerVNNILevelsRows1(a *integerArgs)
+
+//go:noescape
+func integerVNNILevelsRows2(a *integerArgs)
+
+//go:noescape
+func integerVNNILevelsRows3(a *integerArgs)
+
+//go:noescape
+func integerVNNILevelsRows4(a *integerArgs)
+
+// unpackAVX2 has what unpacks panels, by format, and multiplyAVX2 what multiplies them, by format and number of rows.
+var unpackAVX2 = [integerFormats]func(a *integerArgs){
+	integer2:      integerUnpackAVX22,
+	integer3:      integerUnpackAVX23,
+	integer4:      integerUnpackAVX24,
+	integer5:      integerUnpackAVX25,
+	integer6:      integerUnpackAVX26,
+	integer8:      integerUnpackAVX28,
+	integerFP4:    integerUnpackAVX2FP4,
+	integerLevels: integerUnpackAVX2Levels,
+}
+
+var multiplyAVX2 = [integerFormats][6]func(a *integerArgs){
+	integer2: {
+		integerPlainRows1,
+		integerPlainRows2,
+		integerPlainRows3,
+		integerPlainRows4,
+		integerPlainRows5,
+		integerPlainRows6,
+	},
+	integer3: {
+		integerPlainRows1,
+		integerPlainRows2,
+		integerPlainRows3,
+		integerPlainRows4,
+		integerPlainRows5,
+		integerPlainRows6,
+	},
+	integer4: {
+		integerPlainRows1,
+		integerPlainRows2,
+		integerPlainRows3,
+		integerPlainRows4,
+		integerPlainRows5,
+		integerPlainRows6,
+	},
+	integer5: {
+		integerWideRows1,
+		integerWideRows2,
+		integerWideRows3,
+		integerWideRows4,
+		integerWideRows5,
+		integerWideRows6,
+	},
+	integer6: {
+		integerWideRows1,
+		integerWideRows2,
+		integerWideRows3,
+		integerWideRows4,
+		integerWideRows5,
+		integerWideRows6,
+	},
+	integer8: {
+		integerPlainRows1,
+		integerPlainRows2,
+		integerPlainRows3,
+		integerPlainRows4,
+		integerPlainRows5,
+		integerPlainRows6,
+	},
+	integerFP4: {
+		integerWideRows1,
+		integerWideRows2,
+		integerWideRows3,
+		integerWideRows4,
+		integerWideRows5,
+		integerWideRows6,
+	},
+	integerLevels: {
+		integerPlainRows1,
+		integerPlainRows2,
+		integerPlainRows3,
+		integerPlainRows4,
+		integerPlainRows5,
+		integerPlainRows6,
+	},
+}
+
+//go:noescape
+func integerUnpackAVX22(a *integerArgs)
+
+//go:noescape
+func integerUnpackAVX23(a *integerArgs)
+
+//go:noescape
+func integerUnpackAVX24(a *integerArgs)
+
+//go:noescape
+func integerUnpackAVX25(a *integerArgs)
+
+//go:noescape
+func integerUnpackAVX26(a *integerArgs)
+
+//go:noescape
+func integerUnpackAVX28(a *integerArgs)
+
+//go:noescape
+func integerUnpackAVX2FP4(a *integerArgs)
+
+//go:noescape
+func integerUnpackAVX2Levels(a *integerArgs)
+
+// unpackVNNI has what unpacks panels, by format, and multiplyVNNI what multiplies them, by format and number of rows.
+var unpackVNNI = [integerFormats]func(a *integerArgs){
+	integer2:      integerUnpackAVX22,
+	integer3:      integerUnpackAVX23,
+	integer4:      integerUnpackAVX24,
+	integer5:      integerUnpackAVX25,
+	integer6:      integerUnpackAVX26,
+	integer8:      integerUnpackVNNI8,
+	integerFP4:    integerUnpackAVX2FP4,
+	integerLevels: integerUnpackVNNILevels,
+}
+
+var multiplyVNNI = [integerFormats][6]func(a *integerArgs){
+	integer2: {
+		integerPanelRows1,
+		integerPanelRows2,
+		integerPanelRows3,
+		integerPanelRows4,
+		integerPanelRows5,
+		integerPanelRows6,
+	},
+	integer3: {
+		integerPanelRows1,
+		integerPanelRows2,
+		integerPanelRows3,
+		integerPanelRows4,
+		integerPanelRows5,
+		integerPanelRows6,
+	},
+	integer4: {
+		integerPanelRows1,
+		integerPanelRows2,
+		integerPanelRows3,
+		integerPanelRows4,
+		integerPanelRows5,
+		integerPanelRows6,
+	},
+	integer5: {
+		integerPanelRows1,
+		integerPanelRows2,
+		integerPanelRows3,
+		integerPanelRows4,
+		integerPanelRows5,
+		integerPanelRows6,
+	},
+	integer6: {
+		integerPanelRows1,
+		integerPanelRows2,
+		integerPanelRows3,
+		integerPanelRows4,
+		integerPanelRows5,
+		integerPanelRows6,
+	},
+	integer8: {
+		integerPanelRows1,
+		integerPanelRows2,
+		integerPanelRows3,
+		integerPanelRows4,
+		integerPanelRows5,
+		integerPanelRows6,
+	},
+	integerFP4: {
+		integerPanelRows1,
+		integerPanelRows2,
+		integerPanelRows3,
+		integerPanelRows4,
+		integerPanelRows5,
+		integerPanelRows6,
+	},
+	integerLevels: {
+		integerPanelRows1,
+		integerPanelRows2,
+		integerPanelRows3,
+		integerPanelRows4,
+		integerPanelRows5,
+		integerPanelRows6,
+	},
+}
+
+//go:noescape
+func integerUnpackVNNI8(a *integerArgs)
+
+//go:noescape
+func integerUnpackVNNILevels(a *integerArgs)
+
+//go:noescape
+func integerPanelRows1(a *integerArgs)
+
+//go:noescape
+func integerPanelRows2(a *integerArgs)
+
+//go:noescape
+func integerPanelRows3(a *integerArgs)
+
+//go:noescape
+func integerPanelRows4(a *integerArgs)
+
+//go:noescape
+func integerPanelRows5(a *integerArgs)
+
+//go:noescape
+func integerPanelRows6(a *integerArgs)
+
+//go:noescape
+func integerPlainRows1(a *integerArgs)
+
+//go:noescape
+func integerPlainRows2(a *integerArgs)
+
+//go:noescape
+func integerPlainRows3(a *integerArgs)
+
+//go:noescape
+func integerPlainRows4(a *integerArgs)
+
+//go:noescape
+func integerPlainRows5(a *integerArgs)
+
+//go:noescape
+func integerPlainRows6(a *integerArgs)
+
+//go:noescape
+func integerWideRows1(a *integerArgs)
+
+//go:noescape
+func integerWideRows2(a *integerArgs)
+
+//go:noescape
+func integerWideRows3(a *integerArgs)
+
+//go:noescape
+func integerWideRows4(a *integerArgs)
+
+//go:noescape
+func integerWideRows5(a *integerArgs)
+
+//go:noescape
+func integerWideRows6(a *integerArgs)
 
 //go:noescape
 func factorsKAVX512(a *integerArgs)

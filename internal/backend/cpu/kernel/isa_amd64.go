@@ -6,7 +6,7 @@ import "golang.org/x/sys/cpu"
 
 // Sets lists the instruction sets of this architecture, the best first.
 func Sets() []Set {
-	return []Set{amx(), avx512(), avx2(), Generic}
+	return []Set{amx(), avx512(), avxvnni(), avx2(), Generic}
 }
 
 // amx is avx512 with tiles of bytes for many rows.
@@ -43,6 +43,17 @@ func avx512() Set {
 	}
 }
 
+// avxvnni is avx2 with dot products of bytes.
+func avxvnni() Set {
+	i := avx2()
+	i.Name = "avxvnni"
+	if i.Missing == "" {
+		i.Missing = absent("AVX-VNNI", hasVNNI())
+	}
+	i.Integer = integerTilesVNNI
+	return i
+}
+
 // avx2 has vectors of 32 bytes and fused multiply-add.
 func avx2() Set {
 	x := &cpu.X86
@@ -52,7 +63,7 @@ func avx2() Set {
 		Vector:    vectorAVX2,
 		Integer:   integerTilesAVX2,
 		Float:     floatAVX2,
-		strips:    stripsAVX2,
+		strips:    stripsPanel,
 		expanders: expandersAVX2,
 		quantize:  quantizeRowAVX2,
 		scatter:   scatterAVX2,

@@ -2,15 +2,16 @@ package main
 
 import "fmt"
 
-const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows: see integerTiles, the twin.
+const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), and of AVX-VNNI integerVNNI<format>Rows<m>, for one and two rows: see
+// integerTiles, the twin. More rows have other kernels: see below.
 //
-// Half a tile, 8 rows, fills a vector: every group is walked twice. Products of bytes are
-// summed in 16 bits, two vectors together, which codes of up to 6 bits cannot overflow:
-// 4*63*127 < 2^15. Of 8-bit codes the top bit is multiplied by itself, unless they are symmetric:
+// Half a tile, 8 rows, fills a vector: every group is walked twice. AVX-VNNI sums four products of bytes in
+// 32 bits. AVX2 sums two in 16 bits, two vectors together, which codes of up to 6 bits cannot overflow:
+// 4*63*127 < 2^15. Of 8-bit codes it multiplies the top bit by itself, unless they are symmetric:
 // then they are signed, see signedRows.
 //
-// Kernels of one and two rows read the first half of the tiles and the second side by side,
-// as two streams; of an odd number the last is computed at the end, as both of a pair.
+// The first half of the tiles and the second are read side by side, as two streams; of an odd number
+// the last is computed at the end, as both of a pair.
 //
 //	AX  arguments      R8   block            SI  first plane     DX  activations of the group
 //	R9  output         R12  groups left      DI  second plane    BX  activations of the step
@@ -23,16 +24,29 @@ const avx2Doc = `// func integerAVX2<format>Rows<m>(a *integerArgs), for m rows:
 // are int32 sums of a superblock, and the float32 sums are in the output.
 // No alignment is required, and nothing is read past the last block or the last group.`
 
-// avx2Rows is the maximum number of rows of a kernel.
-const avx2Rows = 4
+// avx2Rows is the maximum number of rows of these kernels, packedRows of others that read packed codes: see panelDoc.
+const avx2Rows, packedRows = 2, 4
+
+// avx2Streams is how many tiles are read side by side.
+const avx2Streams = 2
 
 // avx2Kernel writes one kernel.
 type avx2Kernel struct {
 	*source
 	codes
-	m       int
-	streams int      // tiles that are read side by side
-	aside   []func() // what is written after the kernel's end
+	vnni  bool // by the dot products of AVX-VNNI
+	m     int
+	half  int      // where SI and DI are those of the first half
+	at    int      // from Y12 to where codes are unpacked to
+	aside []func() // what is written after the kernel's end
+}
+
+// setName is the name of the instruction set in those of kernels.
+func setName(vnni bool) string {
+	if vnni {
+		return "VNNI"
+	}
+	return "AVX2"
 }
 
 func avx2(s *source) {
@@ -57,6 +71,7 @@ func avx2(s *source) {
 	constant("Spread", 0x0000000000000000, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303)
 	constant("Values", 0x181412100f0e0d0c, 0x00040608090a0b0c) // of E2M1 codes in halves, raised by 12
 	constant("Levels", 0xf6eaddcfbfad9881, 0x7159453526190d01) // of dtype
+	constant("Raised", 0x7a6e615343311c05, 0xf5ddc9b9aa9d9185) // the same, by 132
 	constant("Nibble", 0x0000000f0000000f)
 	constant("Pair", 0x0000003000000030)
 	constant("Nibbles", 0x000f000f000f000f)
@@ -65,46 +80,46 @@ func avx2(s *source) {
 	constant("Middle", 0x0000002000000020)
 	constant("Raise6K", 0xffe0ffe0ffe0ffe0) // -32
 	constant("Raise3K", 0xfffcfffcfffcfffc) // -4
+	constant("RaiseXS", 0xff7cff7cff7cff7c) // -132
 	factorsAVX2(s)
 	for _, f := range supers {
-		superAVX2(s, f)
+		superAVX2(s, f, false)
 	}
-	for _, f := range formats {
-		for m := 1; m <= avx2Rows; m++ {
-			k := &avx2Kernel{source: s, codes: f, m: m, streams: 2}
-			if m > 2 { // more than the registers have space for
-				k.streams = 1
+	superAVX2(s, supers[2], true)
+	for _, vnni := range []bool{false, true} {
+		for _, f := range formats {
+			for m := 1; m <= avx2Rows && !f.packs(vnni); m++ {
+				(&avx2Kernel{source: s, codes: f, vnni: vnni, m: m}).write()
 			}
-			k.write()
+			for m := 1; m <= packedRows && f.packs(vnni); m++ {
+				packedKernel(s, f, vnni, m).write()
+			}
 		}
 	}
+	panels(s)
 }
 
 func (k *avx2Kernel) write() {
-	k.line("TEXT ·integerAVX2%sRows%d(SB), NOSPLIT, $0-8", k.name, k.m)
+	k.line("TEXT ·integer%s%sRows%d(SB), NOSPLIT, $0-8", setName(k.vnni), k.name, k.m)
 	k.op("MOVQ a+0(FP), AX")
 	k.arg("weights", "R8")
 	k.arg("out", "R9")
 	k.arg("tiles", "R10")
-	if k.streams == 2 {
-		k.op("SHRQ $1, R10")
-		k.op("JZ last")
-		k.arg("tileBytes", "R11")
-		k.op("IMULQ R10, R11")
-	} else if k.factors() != "" {
-		k.op("XORL R11, R11")
-	}
+	k.op("SHRQ $1, R10")
+	k.op("JZ last")
+	k.arg("tileBytes", "R11")
+	k.op("IMULQ R10, R11")
 	k.line("tile:")
 	k.arg("acts", "DX")
 	k.arg("groups", "R12")
-	for i := range 2 * k.streams * k.m {
+	for i := range 2 * avx2Streams * k.m {
 		k.op("VPXOR Y%d, Y%d, Y%d", i, i, i)
 	}
 	if k.factors() != "" {
 		k.openSuper()
 	}
 	k.line("group:")
-	for h := range 2 * k.streams {
+	for h := range 2 * avx2Streams {
 		k.dots(h)
 		k.scale(h)
 	}
@@ -131,13 +146,6 @@ func (k *avx2Kernel) store() {
 		}
 	}
 	put(0, "R9")
-	if k.streams == 1 {
-		k.line("stored:")
-		k.op("ADDQ integerArgs_outTile(AX), R9")
-		k.op("DECQ R10")
-		k.op("JNZ tile")
-		return
-	}
 	k.op("TESTQ R11, R11")
 	k.op("JZ end")
 	k.secondOut()
@@ -187,11 +195,11 @@ func (k *avx2Kernel) dots(h int) {
 		k.block(h, []int{0, 4, 32}[k.high()]*(h%2), "DI")
 		k.op("ADDQ integerArgs_plane(AX), DI")
 	}
-	for m := range k.m {
-		k.op("VPXOR %[1]s, %[1]s, %[1]s", k.int(m))
+	for i := range k.m * k.chains() {
+		k.op("VPXOR %[1]s, %[1]s, %[1]s", k.int(i))
 	}
 	k.arg("steps", "CX")
-	if k.bits == 8 {
+	if k.bits == 8 && !k.vnni {
 		k.op("TESTQ $const_scaleZero, integerArgs_scale(AX)")
 		k.op("JNZ signed%d", h)
 		k.aside = append(k.aside, func() { k.signedBytes(h) })
@@ -206,36 +214,67 @@ func (k *avx2Kernel) dots(h int) {
 		k.prefetch(0, "DI")
 	}
 	for v := 0; v < 4; v += 2 {
-		if k.bits == 8 {
+		switch {
+		case k.vnni:
+			k.unpack(h, v)
+			k.dotProducts(v)
+		case k.bits == 8:
 			k.bytes(h, v)
 			k.bytes(h, v+1)
-			continue
-		}
-		if k.levels {
+		case k.levels:
 			k.signed(h, v)
 			k.signed(h, v+1)
-			continue
+		default:
+			k.unpack(h, v)
+			k.products(h, v)
 		}
-		k.lowBits(h, v)
-		k.highBits(v, "Y12")
-		k.highBits(v+1, "Y13")
-		k.products(h, v)
 	}
 	k.nextStep("step", h)
 	k.line("summed%d:", h)
+	if k.chains() == 2 {
+		for m := range k.m {
+			k.op("VPADDD %s, %[2]s, %[2]s", k.int(k.m+m), k.int(m))
+		}
+	}
+}
+
+// chains is how many sums of a row grow beside each other, so that they need not wait for one another.
+func (k *avx2Kernel) chains() int {
+	if k.vnni {
+		return 2
+	}
+	return 1
+}
+
+// code is the register that codes are unpacked to.
+func (k *avx2Kernel) code(i int) string { return fmt.Sprintf("Y%d", 12+k.at+i) }
+
+// unpack brings vectors v and v+1 of half h into two registers.
+func (k *avx2Kernel) unpack(h, v int) {
+	k.lowBits(h, v)
+	k.highBits(v, k.code(0))
+	k.highBits(v+1, k.code(1))
+}
+
+// dotProducts multiplies vectors v and v+1 by AVX-VNNI.
+func (k *avx2Kernel) dotProducts(v int) {
+	for i := range 2 {
+		for m := range k.m {
+			k.op("VPBROADCASTD %d(BX), Y%d", 4*((v+i)*k.m+m), 14+i)
+			k.op("DPBUSD(%d, %d, %d)", 14+i, 12+i, 8+i*k.m+m)
+		}
+	}
 }
 
 // short reports whether there are kernels for short groups.
-func (k *avx2Kernel) short() bool { return k.bits <= 4 && !k.fp4 }
+func (k *avx2Kernel) short() bool { return k.bits <= 4 && !k.fp4 && !k.vnni }
 
 // shortGroup is the loop of dots for groups of 32 codes at most of 4 bits at most, all of whose products can be
 // summed in 16 bits: 32*15*127 < 2^15, since each sum has half of them.
 func (k *avx2Kernel) shortGroup(h int) {
 	k.line("short%d:", h)
 	for v := 0; v < 4; v += 2 {
-		k.lowBits(h, v)
-		k.highBits(v, "Y12")
-		k.highBits(v+1, "Y13")
+		k.unpack(h, v)
 		for m := range k.m {
 			k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
 			k.op("VPBROADCASTD %d(BX), Y15", 4*((v+1)*k.m+m))
@@ -328,30 +367,46 @@ func (k *avx2Kernel) signedRows(h, v int) {
 	}
 }
 
-// lowBits brings the low plane of vectors v and v+1 into Y12 and Y13.
+// lowBits brings the low plane of vectors v and v+1 into two registers.
 func (k *avx2Kernel) lowBits(h, v int) {
-	if k.low() == 2 {
+	switch k.low() {
+	case 8:
+		for i := range 2 {
+			k.op("VMOVDQU %d(SI), %s", 64*(v+i)+32*k.half, k.code(i))
+			if h%2 == 0 {
+				k.prefetch(64*(v+i), "SI")
+			}
+		}
+		return
+	case 2:
 		if h%2 == 0 && v == 0 {
 			k.prefetch(0, "SI")
 		}
-		k.op("VMOVDQU (SI), Y14")
-		k.op("VPSRLW $%d, Y14, Y12", 2*v)
-		k.op("VPSRLW $%d, Y14, Y13", 2*v+2)
-		k.op("VPAND integerLow2<>(SB), Y12, Y12")
-		k.op("VPAND integerLow2<>(SB), Y13, Y13")
+		k.op("VMOVDQU %d(SI), Y14", 32*k.half)
+		k.op("VPSRLW $%d, Y14, %s", 2*v, k.code(0))
+		k.op("VPSRLW $%d, Y14, %s", 2*v+2, k.code(1))
+		for i := range 2 {
+			k.op("VPAND integerLow2<>(SB), %[1]s, %[1]s", k.code(i))
+		}
 		return
 	}
-	k.op("VMOVDQU %d(SI), Y12", 32*v)
+	k.op("VMOVDQU %d(SI), %s", 32*v+32*k.half, k.code(0))
 	if h%2 == 0 {
 		k.prefetch(32*v, "SI")
 	}
-	k.op("VPSRLW $4, Y12, Y13")
-	k.op("VPAND integerLow4<>(SB), Y12, Y12")
-	k.op("VPAND integerLow4<>(SB), Y13, Y13")
+	k.op("VPSRLW $4, %s, %s", k.code(0), k.code(1))
+	for i := range 2 {
+		k.op("VPAND integerLow4<>(SB), %[1]s, %[1]s", k.code(i))
+	}
 	if k.fp4 {
-		k.op("VMOVDQU integerValues<>(SB), Y14")
-		k.op("VPSHUFB Y12, Y14, Y12")
-		k.op("VPSHUFB Y13, Y14, Y13")
+		values := "Values"
+		if k.levels {
+			values = "Raised"
+		}
+		k.op("VMOVDQU integer%s<>(SB), Y14", values)
+		for i := range 2 {
+			k.op("VPSHUFB %[1]s, Y14, %[1]s", k.code(i))
+		}
 	}
 }
 
@@ -359,13 +414,13 @@ func (k *avx2Kernel) lowBits(h, v int) {
 func (k *avx2Kernel) highBits(v int, w string) {
 	switch k.high() {
 	case 1:
-		k.op("VPBROADCASTD %d(DI), Y14", 8*v)
+		k.op("VPBROADCASTD %d(DI), Y14", 8*v+4*k.half)
 		k.op("VPSHUFB integerSpread<>(SB), Y14, Y14")
 		k.op("VPAND integerEach<>(SB), Y14, Y14")
 		k.op("VPCMPEQB integerEach<>(SB), Y14, Y14")
 		k.op("VPAND integerBit%d<>(SB), Y14, Y14", k.low())
 	case 2:
-		k.op("VMOVDQU (DI), Y14")
+		k.op("VMOVDQU %d(DI), Y14", 32*k.half)
 		switch v {
 		case 0:
 			k.op("VPSLLW $4, Y14, Y14")
@@ -399,7 +454,9 @@ func (k *avx2Kernel) products(h, v int) {
 }
 
 func (k *avx2Kernel) prefetch(offset int, register string) {
-	k.op("PREFETCHT0 %d(%s)", offset+ahead, register)
+	if k.m > 0 { // panels ask for lines apart
+		k.op("PREFETCHT0 %d(%s)", offset+ahead, register)
+	}
 }
 
 // scale adds the scaled integer sums of half h to the float sums. BX is at the scales of
@@ -417,7 +474,7 @@ func (k *avx2Kernel) scale(h int) {
 	k.scales(16*(h%2), 32, k.loadBF16)
 	k.line("scaled%d:", h)
 	switch {
-	case k.levels:
+	case k.levels && !k.vnni:
 		k.scaleRows(h, addNothing)
 	case k.fp4:
 		k.scaleRows(h, addOffset)
@@ -472,7 +529,7 @@ func (k *avx2Kernel) zeros(h int) {
 	k.line("zeroHalf%d:", h)
 	k.loadF16(short, "Y12")
 	k.line("symmetric%d:", h)
-	if k.bits == 8 {
+	if k.bits == 8 && !k.vnni {
 		k.scaleRows(h, addNothing)
 	} else {
 		k.scaleRows(h, addOffset)

@@ -485,6 +485,13 @@ func factorsAVX2(s *source) {
 				sixBits(s, atNibblesXS+32*h, func() { s.op("VPMOVZXWD %d(R13), Y14", atPairsXS+16*h) }, g, 0, "Y13")
 				s.op("VPSUBD integerMiddle<>(SB), Y13, Y13")
 				twice(s, sprint("%d(R14)", 64*g+32*h))
+				if g%2 == 0 {
+					s.op("VMOVDQA Y13, Y12")
+					continue
+				}
+				s.op("VPBLENDW $0xaa, Y14, Y12, Y12")
+				s.op("VPMULLW integerRaiseXS<>(SB), Y12, Y12")
+				s.op("VMOVDQU Y12, %d(R14)", factorPairs+32*(g-1)+32*h)
 			}
 		}
 	}, func() { scalesAVX2(s, 64) })

@@ -20,9 +20,11 @@ func (k *avx2Kernel) openSuper() {
 	k.op("XORL R15, R15")
 	k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
 	k.op("JEQ super")
-	k.op("VMOVDQU integerOnes<>(SB), Y15")
-	for h := range 2 * k.streams {
-		k.op("VMOVDQU Y15, %s", k.ones(h))
+	if !k.vnni {
+		k.op("VMOVDQU integerOnes<>(SB), Y15")
+		for h := range 2 * avx2Streams {
+			k.op("VMOVDQU Y15, %s", k.ones(h))
+		}
 	}
 	k.aside = append(k.aside, func() {
 		k.line("super:")
@@ -32,16 +34,14 @@ func (k *avx2Kernel) openSuper() {
 			}
 		}
 		clear("R9")
-		if k.streams == 2 {
-			k.op("TESTQ R11, R11")
-			k.op("JZ decode")
-			k.op("MOVQ DX, BX")
-			k.secondOut()
-			k.op("MOVQ BX, DX")
-			clear("CX")
-		}
+		k.op("TESTQ R11, R11")
+		k.op("JZ decode")
+		k.op("MOVQ DX, BX")
+		k.secondOut()
+		k.op("MOVQ BX, DX")
+		clear("CX")
 		k.line("decode:")
-		k.op("MOVL $%d, CX", k.streams)
+		k.op("MOVL $%d, CX", avx2Streams)
 		k.op("CALL integerFactors%sAVX2<>(SB)", k.factors())
 		k.arg("per", "R15")
 		k.arg("decoded", "R14")
@@ -52,10 +52,17 @@ func (k *avx2Kernel) openSuper() {
 // addFactored adds a group's sums, of half h, to those of the superblock.
 func (k *avx2Kernel) addFactored(h int) {
 	k.line("factors%d:", h)
+	if k.vnni {
+		k.op("VMOVDQU %s, Y12", k.ones(h))
+		k.op("VPSRAD $16, Y12, Y12")
+	}
 	for m := range k.m {
+		if k.vnni {
+			k.op("VPMULLD Y12, %[1]s, %[1]s", k.int(m))
+		}
 		k.op("VPADDD %[1]s, %[2]s, %[2]s", k.int(m), k.float(h, m))
 	}
-	if h < 2*k.streams-1 {
+	if h < 2*avx2Streams-1 {
 		k.op("JMP added%d", h)
 		return
 	}
@@ -65,28 +72,34 @@ func (k *avx2Kernel) addFactored(h int) {
 	k.op("DECQ R15")
 	k.op("JNZ group")
 	k.arg("decoded", "R14")
-	for h := range 2 * k.streams {
+	for h := range 2 * avx2Streams {
 		for m := range k.m {
 			k.op("VMOVDQU %s, %d(R14)", k.float(h, m), superSums+k.factorAt(h)+64*m)
 		}
 	}
 	k.op("MOVL $%d, CX", k.m)
-	k.op("CALL integerSuper%sAVX2<>(SB)", k.factors())
+	k.op("CALL integerSuper%s<>(SB)", superName(k.codes, k.vnni))
 	k.op("JNZ decode")
-	if k.streams == 2 {
-		k.op("TESTQ R11, R11")
-		k.op("JZ end")
-		k.secondOut()
-	}
+	k.op("TESTQ R11, R11")
+	k.op("JZ end")
+	k.secondOut()
 	k.op("JMP stored")
+}
+
+// superName is the name of what ends a superblock. Levels are signed, or raised to be unsigned.
+func superName(f codes, raised bool) string {
+	if f.levels && raised {
+		return "XSRaisedAVX2"
+	}
+	return f.factors() + "AVX2"
 }
 
 // superAVX2 writes what ends a superblock of formats like f. R11 is zero if there is one tile only.
 //
 //	R13 scale of the row's activations    SI  sums of these    R14 sums of the row
 //	R15 from pair to pair of them         BX  factors          DI  output
-func superAVX2(s *source, f codes) {
-	s.line(superDoc, f.factors()+"AVX2", "")
+func superAVX2(s *source, f codes, raised bool) {
+	s.line(superDoc, superName(f, raised), "")
 	askTail(s, f)
 	s.op("MOVQ CX, R15")
 	s.op("SHLQ $2, R15")
@@ -112,7 +125,7 @@ func superAVX2(s *source, f codes) {
 		s.op("VPXOR Y6, Y6, Y6")
 		s.op("VPXOR Y7, Y7, Y7")
 	}
-	if !f.levels { // which are signed, and have no biases
+	if !f.levels || raised { // signed ones have no biases
 		s.op("LEAQ (R13)(R15*1), SI")
 		s.arg("per", "CX")
 		s.line("pair:")
