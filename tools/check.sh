@@ -4,7 +4,7 @@
 # time, or compute on one processor. What they print comes when they are done, after a stage of the
 # others. A stage whose programs are missing and cannot be installed is left out and listed in the
 # end, which fails with STRICT=1. After one that fails none begins, except with KEEP=1. Prints the
-# seconds of each.
+# seconds of each, and the seconds that processors computed for it.
 set -u
 cd "$(dirname "$0")/.."
 name=$1
@@ -39,8 +39,11 @@ programs=$(printf '%s\n' "$@" | sed -n 's/.*://p' | tr ',' '\n' | grep -v -x -e 
 	: >"$logs/installed"
 } &
 
-# line TARGET SECONDS [WORDS] is a line of the table.
-line() { printf '%-14s %8s%s\n' "$1" "$2" "${3:-}" >>"$logs/table"; }
+# line TARGET SECONDS PROCESSOR-SECONDS [WORDS] is a line of the table.
+line() { printf '%-14s %8s %10s%s\n' "$1" "$2" "$3" "${4:-}" >>"$logs/table"; }
+
+# spent FILE… prints the seconds of processors that children used, by the second line that the command times wrote to each file.
+spent() { awk 'FNR == 2 { for (i = 1; i <= 2; i++) { split($i, t, "[ms]"); sum += 60 * t[1] + t[2] } } END { printf "%.0f\n", sum }' "$@"; }
 
 # run STAGE writes its line of the table, and its name into the list of those that failed or are missing.
 run() {
@@ -53,17 +56,22 @@ run() {
 		esac
 		# shellcheck disable=SC2046 # several names
 		if ! sh tools/need.sh $(echo "${1#*:}" | tr ',' ' '); then
-			line "$target" 'not run'
+			line "$target" 'not run' ''
 			echo "$target" >>"$logs/missing"
 			return
 		fi
 	fi
-	if "${MAKE:-make}" --no-print-directory "$target"; then
-		line "$target" $(($(date +%s) - started))
-	else
-		line "$target" $(($(date +%s) - started)) ' failed'
+	failed=
+	if ! ( # times counts the children of a shell, so each stage has its own
+		"${MAKE:-make}" --no-print-directory "$target"
+		code=$?
+		times >"$logs/$target.times"
+		exit $code
+	); then
+		failed=' failed'
 		echo "$target" >>"$logs/failed"
 	fi
+	line "$target" $(($(date +%s) - started)) "$(spent "$logs/$target.times")" "$failed"
 }
 
 # stop tells whether no stage may begin.
@@ -100,9 +108,9 @@ done
 wait
 show
 
-printf '\n%-14s %8s\n' stage seconds
+printf '\n%-14s %8s %10s\n' stage seconds processor
 cat "$logs/table"
-printf '%-14s %8d\n' total $(($(date +%s) - began))
+printf '%-14s %8d %10d\n' total $(($(date +%s) - began)) "$(spent "$logs"/*.times)"
 if [ -s "$logs/failed" ]; then
 	echo "== $name: failed: $(list failed)"
 	exit 1

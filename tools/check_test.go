@@ -27,7 +27,7 @@ func machine(t *testing.T, programs ...string) (dir string) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"sh", "cat", "date", "dirname", "grep", "id", "mkdir", "printf", "rm", "sed", "sleep", "sort", "tr", "uname"} {
+	for _, name := range []string{"sh", "awk", "cat", "date", "dirname", "grep", "id", "mkdir", "printf", "rm", "sed", "sleep", "sort", "tr", "uname"} {
 		found, err := exec.LookPath(name)
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestCheckNamesWhatCannotRun(t *testing.T) {
 	if status != 0 || last != "== check: passed, but these stages did not run: pages" {
 		t.Errorf("status %d, %q", status, last)
 	}
-	for _, want := range []string{"ran first", "ran race", "ran last", "sudo apt-get install nodejs npm", "sudo dnf install nodejs npm", "brew install node", "pages           not run"} {
+	for _, want := range []string{"ran first", "ran race", "ran last", "sudo apt-get install nodejs npm", "sudo dnf install nodejs npm", "brew install node", "pages           not run", "stage           seconds  processor"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is missing in\n%s", want, all)
 		}
