@@ -68,10 +68,11 @@ func TestDraftersChangeNothing(t *testing.T) {
 	}
 	plain := openTiny(t, Options{Speculation: Speculation{Depth: DepthOff}})
 	for name, o := range map[string]Options{
-		"alone":       {Speculation: Speculation{Drafter: dir, NoLookup: true, NoSelfTest: true, Head: HeadOff}},
-		"with copies": {Speculation: Speculation{Drafter: dir, Head: HeadOff}},
-		"on disk":     {Speculation: Speculation{Drafter: dir, NoSelfTest: true}, PrefixCache: PrefixCache{Dir: t.TempDir()}},
-		"with a head": {Speculation: Speculation{Drafter: dir, Head: HeadRequired}},
+		"alone":                       {Speculation: Speculation{Drafter: dir, NoLookup: true, NoSelfTest: true, Head: HeadOff}},
+		"with copies":                 {Speculation: Speculation{Drafter: dir, Head: HeadOff}},
+		"on disk":                     {Speculation: Speculation{Drafter: dir, NoSelfTest: true}, PrefixCache: PrefixCache{Dir: t.TempDir()}},
+		"with a head":                 {Speculation: Speculation{Drafter: dir, Head: HeadRequired}},
+		"its layers on other devices": {Device: "opaque,opaque,cpu", Threads: 1, Speculation: Speculation{Drafter: dir, NoSelfTest: true, Head: HeadOff}},
 	} {
 		m := openTiny(t, o)
 		if m.model.Head() == nil != (o.Speculation.Head == HeadOff) || m.SelfTest() == nil != o.Speculation.NoSelfTest {

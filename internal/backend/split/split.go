@@ -263,6 +263,10 @@ func (d *Device) wait(but int) error {
 // settled brings all of src to one device, which the caller is about to wait for, and waits for the
 // others.
 func (d *Device) settled(src backend.Tensor) (backend.Backend, backend.Tensor, error) {
+	if m := d.memory(src); m.cut != nil { // a layer's part of a state
+		p := m.cut.find(src.Offset)
+		return d.waited(p.on), m.shift(p, src), d.wait(p.on)
+	}
 	s := d.fresher(d.last, src)
 	err := d.bring(s, src)
 	if e := d.wait(s); e != nil {
@@ -326,6 +330,10 @@ func (d *Device) Write(dst backend.Tensor, src []float32) error {
 
 // store has numbers of the host written to dst.
 func (d *Device) store(dst backend.Tensor, write func(b backend.Backend, t backend.Tensor) error) error {
+	if m := d.memory(dst); m.cut != nil { // a layer's part of a state
+		p := m.cut.find(dst.Offset)
+		return write(d.queue(p.on), m.shift(p, dst))
+	}
 	s := d.fresher(d.last, dst)
 	if err := d.memory(dst).reserve(s); err != nil {
 		return err

@@ -338,6 +338,22 @@ func TestStateLiesWhereItsLayerIs(t *testing.T) {
 	if err := b.ReadBytes(got, y); err != nil || !slices.Equal(got, want) {
 		t.Errorf("the copy is %v, %v; want %v", got, err, want)
 	}
+	z, err := b.device.AllocParts(dtype.F32, parts, cols)
+	if err != nil {
+		t.Fatal(err)
+	}
+	matrix := z.ColRange(100, 300) // of layer 1
+	matrix.Rows, matrix.Cols, matrix.Stride = 10, 20, 20
+	numbers := make([]float32, 200)
+	for i := range numbers {
+		numbers[i] = float32(i)
+	}
+	if err := b.Write(matrix, numbers); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Host(matrix.RowRange(3, 5)); err != nil || !slices.Equal(got, numbers[60:100]) {
+		t.Errorf("a layer's state is %v, %v", got, err)
+	}
 }
 
 // TestFreeMemoryIsThatOfTheFullerDevice has one byte of four of a page on the host.

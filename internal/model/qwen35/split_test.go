@@ -183,3 +183,71 @@ func TestBordersChangeNothing(t *testing.T) {
 		}
 	}
 }
+
+// asked counts the calls that wait for a device.
+type asked struct {
+	backend.Backend
+	n int
+}
+
+func (a *asked) Host(t backend.Tensor) ([]float32, error) { a.n++; return a.Backend.Host(t) }
+
+func (a *asked) ReadBytes(dst []byte, t backend.Tensor) error {
+	a.n++
+	return a.Backend.ReadBytes(dst, t)
+}
+
+func (a *asked) Top(t backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+	a.n++
+	return a.Backend.Top(t, asks)
+}
+
+// TestRoundWaitsForADeviceOnce counts how often a round with drafts, their rollback and a call of the head wait for each of
+// three devices with a layer, while the rest of the model is on the first: once for its rows, since over a network each
+// time costs a round trip.
+func TestRoundWaitsForADeviceOnce(t *testing.T) {
+	cpu := backendtest.Open(t, backend.Options{Threads: 1})
+	devices := []backend.Backend{backendtest.NewOpaque(cpu)}
+	var nodes []*asked
+	for range 3 {
+		a := &asked{Backend: backendtest.NewOpaque(cpu)}
+		nodes, devices = append(nodes, a), append(devices, a)
+	}
+	d, err := split.New(func(p backend.Part) int {
+		if p.Kind == backend.LayerPart && p.Layer < 3 {
+			return 3 - p.Layer
+		}
+		return 0
+	}, devices...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := openSplit(t, golden.Dir(t, "dense"), d, model.Options{Quantize: 8, MaxDrafts: 4})
+	s, h := r.Sequence(t), r.Pairs(t)
+	for round, accepted := range []int{0, 2, 0, 1, 1} {
+		tokens := []int32{int32(round), 4, 5}
+		for _, a := range nodes {
+			a.n = 0
+		}
+		out, err := r.Forward([]model.Span{{State: s, Tokens: tokens, Drafts: 2, Want: 3}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Rows(); err != nil {
+			t.Fatal(err)
+		}
+		s.Commit(accepted)
+		drafted, err := r.Head().Forward([]model.Span{{State: h, Tokens: tokens[1:2], Want: 1, Hidden: out.Hidden.RowRange(0, 1)}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := drafted.Rows(); err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range nodes {
+			if a.n != 1 {
+				t.Errorf("round %d waits %d times for device %d", round, a.n, i+1)
+			}
+		}
+	}
+}
