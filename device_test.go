@@ -186,7 +186,11 @@ func TestOpenNamesTheDevicesThereAre(t *testing.T) {
 // the same, also if a prefix was computed on one of them, or with another placement.
 func TestModelsOnSeveralDevices(t *testing.T) {
 	want := onCPU(t)
-	for _, devices := range [][]on{{{"opaque", 1, 0}, {"cpu", 0, 0}}, {{"cpu", 0, 0}, {"opaque", 3, 0}}, {{"opaque,opaque,cpu", 0, 1}, {"opaque", 0, 1}}} {
+	for _, devices := range [][]on{
+		{{device: "opaque", layers: 1}, {device: "cpu"}},
+		{{device: "cpu"}, {device: "opaque", layers: 3}},
+		{{device: "opaque,opaque,cpu", more: 1}, {device: "opaque", more: 1}},
+	} {
 		for i, got := range session(t, devices...) {
 			if !slices.Equal(got, want[i]) {
 				t.Errorf("%v, part %d: %v, on the CPU %v", devices, i, got, want[i])
@@ -199,7 +203,7 @@ func TestModelsOnSeveralDevices(t *testing.T) {
 func TestPreemptionOnSeveralDevices(t *testing.T) {
 	var want []heard
 	budget := int64(0)
-	for _, at := range []on{{"cpu", 0, 0}, {"cpu", 0, 0}, {"opaque", 2, 0}, {"opaque,opaque,cpu", 0, 0}} {
+	for _, at := range []on{{device: "cpu"}, {device: "cpu"}, {device: "opaque", layers: 2}, {device: "opaque,opaque,cpu"}} {
 		m := openTiny(t, Options{
 			Device: at.device, Offload: Offload{Layers: at.layers}, Threads: 1, Context: 256, PrefixCache: PrefixCache{Off: true}, KVMemory: budget,
 			Speculation: Speculation{Depth: 2, NoSelfTest: true},

@@ -11,6 +11,11 @@ func TestDeviceCUDAEqualsCPU(t *testing.T) {
 
 // TestDeviceCUDAAndCPUEqualCPU has some layers on each device, and uses prefixes that the other one computed.
 func TestDeviceCUDAAndCPUEqualCPU(t *testing.T) {
-	compareSessions(t, session(t, on{"cuda", 2}, on{"cpu", 0}), onCPU(t))
-	compareSessions(t, session(t, on{"cuda", 3}, on{"cuda", 1}), onCPU(t))
+	compareSessions(t, session(t, on{device: "cuda", layers: 2}, on{device: "cpu"}), onCPU(t))
+	compareSessions(t, session(t, on{device: "cuda", layers: 3}, on{device: "cuda", layers: 1}), onCPU(t))
+}
+
+// TestDeviceCUDATwiceEqualsCPU has two devices on one GPU, and the CPU beside them.
+func TestDeviceCUDATwiceEqualsCPU(t *testing.T) {
+	compareSessions(t, session(t, on{device: "cuda:0,cuda:0"}, on{device: "cuda:0,cpu,cuda:0"}), onCPU(t))
 }
