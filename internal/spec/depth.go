@@ -25,8 +25,8 @@ import (
 //     has cost as far as is known now, with the time of rows that the drafter had to be fed for it. The budget is 0.2
 //     rounds at once and 0.2 % of all later rounds. A trial that is expected to gain is always allowed, so it alternates
 //     with the choice until the doubt is gone. If no pass of its size was measured, it is enough that it may gain.
-//   - After 16 rounds in which plain decoding was the choice, only some rounds have one: choices then take 0.2 % of the
-//     time. The drafter is not fed in the other rounds, so a trial waits for 16 rounds whose rows are kept.
+//   - After 16 rounds in which no drafts were expected to gain, only some rounds have a choice: choices then take 0.2 % of
+//     the time. The drafter is not fed in the other rounds, so a trial waits for 16 rounds whose rows are kept.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
@@ -39,9 +39,9 @@ type Controller struct {
 	tried    [numSources]float64  // runs that had a source, decaying
 	begun    [numSources]int      // runs that had a source, up to firstRuns
 	idle     [cost.Drafters]int   // rounds since drafts of a source were chosen, of those that could have had some
-	quiet    int                  // rounds since drafts were the choice, of those that could have had some
+	quiet    int                  // rounds since drafts were expected to gain, of those that could have had some
 	rest     int                  // rounds until the next choice
-	rested   bool                 // there were such rounds since the last drafts
+	rested   bool                 // there were rounds without a choice since
 	trial    int                  // drafts of the running trial, or of the last
 	left     int                  // rounds until a trial may begin, the one that runs or is to begin included
 	spent    float64              // rounds that trials have cost and that are not earned yet
@@ -88,7 +88,7 @@ const (
 	maxCharge    = 0.5   // rounds that a trial is charged at most: a larger charge would end trials for long
 	firstRuns    = 32    // that a drafter has before it is compared with another
 	trialRounds  = 2     // a plain pass after drafts is not typical; the next one is
-	quietRounds  = 16    // without drafts, after which not every round has a choice
+	quietRounds  = 16    // without drafts that are expected to gain, after which not every round has a choice
 	choiceShare  = 0.002 // of the time of passes, which choices may take then
 	maxRest      = 16    // rounds without a choice: copies that pay begin later by these
 )
@@ -217,11 +217,8 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	if c.Measured(base.rows-known) >= 4 { // the reference of the comparison
 		c.rank(batch, records)
 	}
-	best := c.best(batch, base)
-	if c.quiet += min(len(c.order), 1); best.drafts > 0 {
-		c.quiet, c.rested = 0, false
-	}
-	n = c.turn(best, base.rows)
+	c.quiet += min(len(c.order), 1)
+	n = c.turn(c.best(batch, base), base.rows)
 	for s := range c.idle {
 		c.idle[s] += min(len(c.order), 1)
 	}
@@ -283,7 +280,9 @@ func (c *Controller) best(batch []Run, p plan) candidate {
 			continue
 		}
 		x := candidate{n + 1, p.tokens, c.rate(&p)}
-		c.candidates = append(c.candidates, x)
+		if c.candidates = append(c.candidates, x); x.rate > c.candidates[0].rate {
+			c.quiet, c.rested = 0, false
+		}
 		if r := x.rate * (1 - 2*c.Doubt(p.rows, plain)); r > low {
 			best, low = x, r
 		}
@@ -326,7 +325,7 @@ func (c *Controller) turn(best candidate, plain int) int {
 func (c *Controller) earn() { c.spent = max(c.spent-trialShare, -trialRounds) }
 
 // Chosen reports the time of Choose and of all that goes with it, in a round without prompts in which the depths of all runs were
-// to be chosen. If drafts have not been the choice for long, the next rounds are plain without a choice.
+// to be chosen. If no drafts were expected to gain for long, the next rounds are plain without a choice.
 func (c *Controller) Chosen(took time.Duration) {
 	if c.rest = 0; c.quiet >= quietRounds && c.left < 0 {
 		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), maxRest))
