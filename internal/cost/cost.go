@@ -33,6 +33,7 @@ const (
 	// than outlier standard deviations off is an accident or shows that the speed has changed.
 	usualNoise = 0.01
 	leastNoise = 1e-5 // the clock, and the loop around a pass
+	firstNoise = 0.05 // more in the first pass of a size, which later ones may undercut by far
 	noiseRate  = 0.1
 	outlier    = 3
 
@@ -142,8 +143,12 @@ func (m *Model) ObservePass(rows int, took time.Duration) {
 	h := m.logarithm(rows)
 	h[2] = term{0, 1}
 	off := exactmath.Log(took.Seconds()/m.Pass(rows)) - m.pass.x[0]
-	if *seen == 1 && off > 0 && m.known {
-		return // the first pass of a size finds caches cold and graphs not uploaded: its time is an upper bound
+	more := 0.0
+	if *seen == 1 && m.known {
+		if off > 0 {
+			return // the first pass of a size finds caches cold and graphs not uploaded: its time is an upper bound
+		}
+		more = firstNoise
 	}
 	far := off * off / (m.pass.variance(&h) + m.noise)
 	m.noise += noiseRate * (max(min(far, outlier*outlier)*m.noise, leastNoise) - m.noise)
@@ -151,7 +156,7 @@ func (m *Model) ObservePass(rows int, took time.Duration) {
 		m.pass.p[0][0] += off * off // if the speed has changed the next pass shows it
 		return
 	}
-	m.pass.update(&h, off, m.noise)
+	m.pass.update(&h, off, m.noise+more)
 	m.fit()
 }
 

@@ -315,6 +315,25 @@ func TestFirstPassOfASize(t *testing.T) {
 	}
 }
 
+// TestFirstPassMisleads has the first pass of a size take what was expected, and all others a quarter less, on a machine without noise:
+// the second one is no accident.
+func TestFirstPassMisleads(t *testing.T) {
+	var m Model
+	for range 40 {
+		m.ObservePass(1, ms(10))
+		m.ObservePass(4, ms(14))
+	}
+	first := 0.99 * m.Pass(16)
+	m.ObservePass(16, ms(10*first))
+	near(t, "a size that was measured once", m.Pass(16), first, 0.02)
+	for range 3 {
+		m.ObservePass(1, ms(10))
+		m.ObservePass(16, ms(7.5*first))
+	}
+	near(t, "a size that was measured four times", m.Pass(16), 0.75*first, 0.03)
+	near(t, "another size", m.Pass(4), 1.4, 0.02)
+}
+
 // TestEstimatesOfFixedMeasurements compares the estimates after a fixed list of measurements with those on record: every
 // change of the arithmetic shows.
 func TestEstimatesOfFixedMeasurements(t *testing.T) {
