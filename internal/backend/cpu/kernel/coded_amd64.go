@@ -79,3 +79,13 @@ func codedWeighAVX2(a *CodedPage)
 //
 //go:noescape
 func codedMergeAVX2(a *CodedMerge)
+
+// codedScoresVNNI is codedScores8.
+//
+//go:noescape
+func codedScoresVNNI(a *CodedPage)
+
+// codedWeighVNNI is codedWeigh.
+//
+//go:noescape
+func codedWeighVNNI(a *CodedPage)

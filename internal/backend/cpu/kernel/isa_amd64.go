@@ -51,6 +51,7 @@ func avxvnni() Set {
 		i.Missing = absent("AVX-VNNI", hasVNNI())
 	}
 	i.Integer = integerTilesVNNI
+	i.Vector.Coded.Scores, i.Vector.Coded.Weigh = codedScoresVNNI, codedWeighVNNI
 	return i
 }
 
