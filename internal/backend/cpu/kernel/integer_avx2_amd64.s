@@ -8,355 +8,354 @@
 
 // Runs of instructions that repeat.
 #define R_0 \
-	VMOVUPS 0(SI), Y14 \
-	VMOVUPS 32(SI), Y15
-#define R_1 \
-	VBROADCASTSS 0(BX), Y13 \
-	VCVTDQ2PS Y0, Y0
-#define R_2 \
-	VPMADDUBSW Y13, Y14, Y12 \
-	VPMADDUBSW Y13, Y15, Y13
-#define R_3 \
-	VPSHUFB integerSpread<>(SB), Y14, Y14 \
-	VPAND integerEach<>(SB), Y14, Y14
-#define R_4 \
 	VPMADDUBSW Y13, Y9, Y12 \
 	VPMADDUBSW Y13, Y11, Y13
-#define R_5 \
+#define R_1 \
 	VPADDW Y12, Y0, Y0 \
 	VPADDW Y13, Y1, Y1
-#define R_6 \
-	VMOVUPS Y1, 32(R9) \
-	VBROADCASTSS 4(BX), Y13
-#define R_7 \
-	ADDQ R11, R8 \
-	ADDQ integerArgs_outSecond(AX), R9
-#define R_10 \
-	VMOVUPS Y12, 96(BX) \
-	JMP scalesOut
-#define R_13 \
-	VPADDW Y12, Y2, Y2 \
-	VPADDW Y13, Y3, Y3
-#define R_15 \
-	VPMOVZXWD 0(R13), Y12 \
-	VPSLLD $16, Y12, Y12
-#define R_16 \
+#define R_2 \
 	VPMADDUBSW Y13, Y8, Y12 \
 	VPMADDUBSW Y13, Y10, Y13
-#define R_17 \
+#define R_3 \
+	VPADDW Y12, Y2, Y2 \
+	VPADDW Y13, Y3, Y3
+#define R_4 \
+	VMOVUPS 0(SI), Y14 \
+	VMOVUPS 32(SI), Y15
+#define R_5 \
+	VBROADCASTSS 0(BX), Y13 \
+	VCVTDQ2PS Y0, Y0
+#define R_6 \
+	VPMADDUBSW Y13, Y14, Y12 \
+	VPMADDUBSW Y13, Y15, Y13
+#define R_7 \
+	VPSHUFB integerSpread<>(SB), Y14, Y14 \
+	VPAND integerEach<>(SB), Y14, Y14
+#define R_8 \
+	VMOVUPS Y1, 32(R9) \
+	VBROADCASTSS 4(BX), Y13
+#define R_9 \
+	VPAND integerLow4<>(SB), Y8, Y8 \
+	VPAND integerLow4<>(SB), Y9, Y9
+#define R_10 \
+	VPAND integerLow4<>(SB), Y10, Y10 \
+	VPAND integerLow4<>(SB), Y11, Y11
+#define R_11 \
+	VPADDW Y12, Y4, Y4 \
+	VPADDW Y13, Y5, Y5
+#define R_12 \
+	ADDQ R11, R8 \
+	ADDQ integerArgs_outSecond(AX), R9
+#define R_15 \
+	VMOVUPS Y12, 96(BX) \
+	JMP scalesOut
+#define R_19 \
 	VMOVUPS Y3, 96(R9) \
 	VBROADCASTSS 8(BX), Y13
-#define R_21 \
-	DECQ R12 \
-	JNZ group
-#define R_23 \
-	VPADDW Y15, Y14, Y14 \
-	VPMADDWD 0(R14), Y14, Y14
+#define R_20 \
+	VPMOVZXWD 0(R13), Y12 \
+	VPSLLD $16, Y12, Y12
 #define R_24 \
 	SUBQ R11, R8 \
 	SUBQ integerArgs_outSecond(AX), R9
-#define R_25 \
-	VPADDW Y12, Y4, Y4 \
-	VPADDW Y13, Y5, Y5
 #define R_26 \
-	VPSIGNB Y12, Y14, Y14 \
-	VPMADDUBSW Y14, Y13, Y14
+	DECQ R12 \
+	JNZ group
 #define R_27 \
+	VMOVDQU Y0, 0(R13) \
+	VMOVDQU Y1, 32(R13)
+#define R_28 \
+	VPADDW Y15, Y14, Y14 \
+	VPMADDWD 0(R14), Y14, Y14
+#define R_29 \
 	VMOVDQU 64(SI), Y14 \
 	VMOVDQU 96(SI), Y15
 #define R_30 \
-	VPMADDUBSW Y14, Y12, Y14 \
-	VPMADDUBSW Y15, Y13, Y15
-#define R_31 \
-	VMOVDQU Y0, 0(R13) \
-	VMOVDQU Y1, 32(R13)
-#define R_35 \
+	VPADDW Y12, Y6, Y6 \
+	VPADDW Y13, Y7, Y7
+#define R_34 \
 	VMOVUPS Y4, 128(R9) \
 	VMOVUPS Y5, 160(R9)
-#define R_36 \
+#define R_35 \
+	VPMADDUBSW Y14, Y12, Y14 \
+	VPMADDUBSW Y15, Y13, Y15
+#define R_37 \
 	MOVQ integerArgs_acts(AX), DX \
 	MOVQ integerArgs_groups(AX), R12
-#define R_37 \
+#define R_38 \
 	CMPQ integerArgs_form(AX), $const_panelOffset \
 	JGE other
 #define R_39 \
-	CMPQ integerArgs_form(AX), $const_panelPoints \
-	JEQ points
+	R_0 \
+	R_1
 #define R_40 \
-	VPADDD Y13, Y0, Y0 \
-	VPADDD Y13, Y1, Y1
-#define R_41 \
 	TESTQ $const_scalePoints, integerArgs_scale(AX) \
 	JNZ pointsOut \
 	TESTQ $const_scaleZero, integerArgs_scale(AX) \
 	JNZ scalesOut
-#define R_44 \
-	R_3 \
+#define R_43 \
+	R_7 \
 	VPCMPEQB integerEach<>(SB), Y14, Y14 \
 	VPAND integerBit2<>(SB), Y14, Y14
-#define R_45 \
+#define R_44 \
+	VPSRLW $4, Y8, Y9 \
+	R_9
+#define R_46 \
 	VPMOVZXWD 16(R13), Y12 \
 	VPSLLD $16, Y12, Y12
-#define R_48 \
+#define R_49 \
 	VPADDW Y15, Y14, Y14 \
 	VPMADDWD 32(R14), Y14, Y14
-#define R_49 \
-	VPSRLW $4, Y8, Y9 \
-	VPAND integerLow4<>(SB), Y8, Y8 \
-	VPAND integerLow4<>(SB), Y9, Y9
-#define R_50 \
-	VPSRLW $4, Y10, Y11 \
-	VPAND integerLow4<>(SB), Y10, Y10 \
-	VPAND integerLow4<>(SB), Y11, Y11
+#define R_52 \
+	R_2 \
+	R_3
 #define R_53 \
-	VFMADD231PS 64(SI), Y13, Y0 \
-	VMOVUPS Y0, 0(R9) \
-	VFMADD231PS 96(SI), Y13, Y1
-#define R_60 \
-	R_4 \
-	R_5
+	R_27 \
+	VMOVDQU Y2, 64(R13) \
+	VMOVDQU Y3, 96(R13)
+#define R_55 \
+	CMPQ integerArgs_form(AX), $const_panelPoints \
+	JEQ points
+#define R_56 \
+	VPADDD Y13, Y0, Y0 \
+	VPADDD Y13, Y1, Y1
 #define R_62 \
-	ADDQ integerArgs_block(AX), R8 \
-	R_21
+	VPADDD 0(R13), Y0, Y0 \
+	VPADDD 32(R13), Y1, Y1
 #define R_63 \
 	VBROADCASTSS 12(BX), Y13 \
 	VCVTDQ2PS Y6, Y6
-#define R_64 \
-	VPXOR Y0, Y0, Y0 \
-	VPXOR Y1, Y1, Y1
 #define R_69 \
-	VMOVUPS 32(R13), Y12 \
-	VMOVUPS Y12, 32(BX)
-#define R_70 \
-	DECQ CX \
-	JNZ step
+	ADDQ integerArgs_block(AX), R8 \
+	R_26
 #define R_71 \
-	VPAND integerLow2<>(SB), Y8, Y8 \
-	VPAND integerLow2<>(SB), Y9, Y9
-#define R_72 \
-	VPAND integerLow2<>(SB), Y10, Y10 \
-	VPAND integerLow2<>(SB), Y11, Y11
+	VMOVDQU 0(SI), Y8 \
+	PREFETCHT0 4608(SI)
 #define R_73 \
-	DPBUSD(13, 8, 0) \
-	DPBUSD(13, 10, 1)
+	VPSHUFB Y8, Y14, Y8 \
+	VPSHUFB Y9, Y14, Y9
+#define R_74 \
+	VPSHUFB Y10, Y14, Y10 \
+	VPSHUFB Y11, Y14, Y11
 #define R_75 \
-	VPADDD 0(R13), Y0, Y0 \
-	VPADDD 32(R13), Y1, Y1
-#define R_76 \
-	CMPQ integerArgs_scale(AX), $const_scaleFactors \
-	JEQ factors
-#define R_80 \
-	R_1 \
+	R_5 \
 	VMULPS Y13, Y0, Y0 \
 	VFMADD213PS 0(R9), Y14, Y0 \
 	VCVTDQ2PS Y1, Y1 \
 	VMULPS Y13, Y1, Y1 \
 	VFMADD213PS 32(R9), Y15, Y1
-#define R_81 \
-	R_6 \
+#define R_76 \
+	R_0 \
+	R_3
+#define R_77 \
+	R_8 \
 	VCVTDQ2PS Y2, Y2 \
 	VMULPS Y13, Y2, Y2 \
 	VFMADD213PS 64(R9), Y14, Y2 \
 	VCVTDQ2PS Y3, Y3 \
 	VMULPS Y13, Y3, Y3 \
 	VFMADD213PS 96(R9), Y15, Y3
-#define R_82 \
+#define R_78 \
+	R_2 \
+	R_1
+#define R_79 \
 	VMOVUPS Y12, 32(BX) \
 	ADDQ $32, R13 \
-	R_41
-#define R_83 \
-	R_17 \
+	R_40
+#define R_80 \
+	R_19 \
 	VCVTDQ2PS Y4, Y4 \
 	VMULPS Y13, Y4, Y4 \
 	VFMADD213PS 128(R9), Y14, Y4 \
 	VCVTDQ2PS Y5, Y5 \
 	VMULPS Y13, Y5, Y5 \
 	VFMADD213PS 160(R9), Y15, Y5
-#define R_84 \
-	R_0 \
+#define R_81 \
+	VFMADD231PS 64(SI), Y13, Y0 \
+	VMOVUPS Y0, 0(R9) \
+	VFMADD231PS 96(SI), Y13, Y1
+#define R_82 \
+	R_4 \
 	CMPQ integerArgs_form(AX), $const_panelFirst \
 	JEQ early
-#define R_85 \
+#define R_83 \
 	VPMADDWD Y14, Y13, Y12 \
 	VPADDD Y12, Y0, Y0 \
 	VPMADDWD Y15, Y13, Y12 \
 	VPADDD Y12, Y1, Y1
-#define R_86 \
-	R_0 \
+#define R_84 \
+	R_4 \
 	JMP multiply
-#define R_89 \
-	R_3 \
+#define R_90 \
+	R_7 \
 	VPCMPEQB integerEach<>(SB), Y14, Y14 \
 	VPAND integerBit4<>(SB), Y14, Y14
-#define R_93 \
-	R_64 \
-	VPXOR Y2, Y2, Y2 \
-	VPXOR Y3, Y3, Y3
+#define R_91 \
+	VMOVDQU 32(SI), Y10 \
+	VPSRLW $4, Y10, Y11 \
+	R_10
+#define R_92 \
+	CMPQ integerArgs_scale(AX), $const_scaleFactors \
+	JEQ factors
 #define R_94 \
-	R_31 \
-	VMOVDQU Y2, 64(R13) \
-	VMOVDQU Y3, 96(R13)
-#define R_97 \
-	MOVQ integerArgs_tileBytes(AX), R11 \
-	IMULQ R10, R11
-#define R_99 \
-	VPADDW Y12, Y6, Y6 \
-	VPADDW Y13, Y7, Y7
-#define R_102 \
-	R_2 \
-	R_5
-#define R_104 \
-	VPADDD Y13, Y2, Y2 \
-	VPADDD Y13, Y3, Y3
-#define R_116 \
+	DECQ CX \
+	JNZ step
+#define R_105 \
+	MOVQ integerArgs_decoded(AX), R13 \
+	ADDQ $2560, R13
+#define R_106 \
+	VPAND integerLow2<>(SB), Y8, Y8 \
+	VPAND integerLow2<>(SB), Y9, Y9
+#define R_107 \
+	VPAND integerLow2<>(SB), Y10, Y10 \
+	VPAND integerLow2<>(SB), Y11, Y11
+#define R_108 \
+	LEAQ 1024(R13), SI \
+	R_38
+#define R_115 \
 	R_0 \
-	R_80
+	R_11
+#define R_116 \
+	R_4 \
+	R_75
 #define R_117 \
-	R_1 \
+	R_5 \
 	VMULPS Y14, Y0, Y0 \
 	VFMADD213PS 0(R9), Y13, Y0 \
 	VCVTDQ2PS Y1, Y1 \
 	VMULPS Y15, Y1, Y1 \
-	VFMADD213PS 32(R9), Y13, Y1 \
-	VMOVUPS Y0, 0(R9)
-#define R_118 \
+	VFMADD213PS 32(R9), Y13, Y1
+#define R_119 \
+	VCVTPH2PS 0(R13), Y12 \
+	VMOVUPS Y12, 0(BX) \
+	VCVTPH2PS 16(R13), Y12
+#define R_121 \
+	VMOVDQU 96(SI), Y10 \
+	VPSRLW $4, Y10, Y11 \
+	R_10
+#define R_124 \
+	R_37 \
+	VPXOR Y0, Y0, Y0 \
+	MOVQ R9, SI
+#define R_130 \
+	DPBUSD(13, 8, 0) \
+	DPBUSD(13, 10, 1)
+#define R_133 \
+	VPADDD Y13, Y2, Y2 \
+	VPADDD Y13, Y3, Y3
+#define R_140 \
+	VPXOR Y0, Y0, Y0 \
+	VPXOR Y1, Y1, Y1
+#define R_144 \
+	R_6 \
+	R_1
+#define R_152 \
 	MOVQ R8, R13 \
 	ADDQ integerArgs_codes(AX), R13 \
 	TESTQ $const_scaleF32, integerArgs_scale(AX) \
 	JNZ fullOut \
 	TESTQ $const_scaleF16, integerArgs_scale(AX) \
 	JNZ shortOut \
-	R_15 \
-	VMOVUPS Y12, 0(BX)
-#define R_119 \
-	VCVTPH2PS 0(R13), Y12 \
+	R_20 \
 	VMOVUPS Y12, 0(BX) \
-	VCVTPH2PS 16(R13), Y12
-#define R_120 \
-	VMOVUPS 0(R13), Y12 \
-	VMOVUPS Y12, 0(BX)
-#define R_121 \
-	MOVQ integerArgs_weights(AX), R8 \
-	MOVQ integerArgs_out(AX), R9 \
-	MOVQ integerArgs_tiles(AX), R10 \
-	SHRQ $1, R10 \
-	JZ last
-#define R_122 \
-	VPMADDUBSW Y12, Y8, Y14 \
-	VPMADDUBSW Y13, Y9, Y15 \
-	R_23
-#define R_123 \
-	VPMADDUBSW Y12, Y10, Y14 \
-	VPMADDUBSW Y13, Y11, Y15 \
-	R_48
-#define R_125 \
-	VFMADD231PS 64(SI), Y13, Y2 \
-	VMOVUPS Y2, 64(R9) \
-	VFMADD231PS 96(SI), Y13, Y3
-#define R_126 \
-	VPMADDWD Y14, Y13, Y12 \
-	VPADDD Y12, Y2, Y2 \
-	VPMADDWD Y15, Y13, Y12 \
-	VPADDD Y12, Y3, Y3
-#define R_130 \
-	R_36 \
-	VPXOR Y0, Y0, Y0 \
-	MOVQ R9, SI
-#define R_132 \
-	MOVQ integerArgs_decoded(AX), R13 \
-	ADDQ $2560, R13
-#define R_133 \
-	MOVQ DX, BX \
-	MOVQ R8, SI
-#define R_134 \
-	LEAQ 1024(R13), SI \
-	R_37
-#define R_142 \
-	R_4 \
-	R_13
-#define R_143 \
-	MOVQ integerArgs_steps(AX), CX \
-	R_93
+	R_46
 #define R_153 \
+	VMOVUPS 0(R13), Y12 \
+	VMOVUPS Y12, 0(BX) \
+	VMOVUPS 32(R13), Y12 \
+	VMOVUPS Y12, 32(BX)
+#define R_155 \
 	MOVQ SI, DI \
 	ADDQ integerArgs_outSecond(AX), DI \
 	VMOVUPS Y0, 0(SI) \
 	VMOVUPS Y0, 0(DI) \
 	VMOVUPS Y0, 32(SI) \
 	VMOVUPS Y0, 32(DI)
-#define R_154 \
-	MOVQ integerArgs_decoded(AX), BX \
-	ADDQ $3584, BX \
-	R_118
 #define R_156 \
-	ADDQ integerArgs_outTile(AX), R9 \
-	DECQ R10 \
-	JNZ tile \
-	R_7
-#define R_166 \
-	R_2 \
-	R_13
-#define R_167 \
-	R_16 \
-	R_5
-#define R_169 \
-	VMOVDQU 0(SI), Y8 \
-	PREFETCHT0 4608(SI)
-#define R_172 \
-	R_26 \
-	VPMADDWD integerOnes<>(SB), Y14, Y14
-#define R_173 \
-	DPBUSD(13, 9, 2) \
-	DPBUSD(13, 11, 3)
-#define R_174 \
-	DPBUSD(13, 8, 2) \
-	DPBUSD(13, 10, 3)
-#define R_175 \
-	DPBUSD(13, 9, 4) \
-	DPBUSD(13, 11, 5)
-#define R_176 \
-	VPXOR Y4, Y4, Y4 \
-	VPXOR Y5, Y5, Y5
-#define R_177 \
-	CMPQ integerArgs_scale(AX), $const_scaleFactors \
-	JEQ super
-#define R_178 \
-	MOVQ BX, DX \
-	ADDQ integerArgs_block(AX), R8
-#define R_182 \
-	VMOVUPS Y6, 192(R9) \
-	VMOVUPS Y7, 224(R9)
-#define R_183 \
-	R_76 \
-	R_134
-#define R_189 \
-	R_80 \
-	VMOVUPS Y0, 0(R9) \
-	R_81 \
-	VMOVUPS Y2, 64(R9)
-#define R_190 \
-	R_117 \
-	R_6 \
-	VCVTDQ2PS Y2, Y2 \
-	VMULPS Y14, Y2, Y2 \
-	VFMADD213PS 64(R9), Y13, Y2 \
-	VCVTDQ2PS Y3, Y3 \
-	VMULPS Y15, Y3, Y3 \
-	VFMADD213PS 96(R9), Y13, Y3
-#define R_191 \
-	R_121 \
-	R_97 \
-	MOVQ integerArgs_outTile(AX), R12 \
-	IMULQ R10, R12 \
-	MOVQ R12, integerArgs_outSecond(AX)
-#define R_192 \
 	TESTQ R11, R11 \
 	JZ passed \
 	XORQ $1, integerArgs_panelHalf(AX) \
 	JZ groupBack \
-	R_7 \
+	R_12 \
 	JMP group
-#define R_193 \
+#define R_157 \
+	ADDQ integerArgs_outTile(AX), R9 \
+	DECQ R10 \
+	JNZ tile \
+	R_12
+#define R_159 \
+	VFMADD231PS 64(SI), Y13, Y2 \
+	VMOVUPS Y2, 64(R9) \
+	VFMADD231PS 96(SI), Y13, Y3
+#define R_161 \
+	VPMADDWD Y14, Y13, Y12 \
+	VPADDD Y12, Y2, Y2 \
+	VPMADDWD Y15, Y13, Y12 \
+	VPADDD Y12, Y3, Y3
+#define R_164 \
+	R_62 \
+	VPADDD 64(R13), Y2, Y2 \
+	VPADDD 96(R13), Y3, Y3
+#define R_165 \
+	VPMADDUBSW Y12, Y8, Y14 \
+	VPMADDUBSW Y13, Y9, Y15 \
+	R_28
+#define R_166 \
+	VPMADDUBSW Y12, Y10, Y14 \
+	VPMADDUBSW Y13, Y11, Y15 \
+	R_49
+#define R_167 \
+	R_53 \
+	VMOVDQU Y4, 128(R13) \
+	VMOVDQU Y5, 160(R13)
+#define R_168 \
+	R_140 \
+	VPXOR Y2, Y2, Y2 \
+	VPXOR Y3, Y3, Y3
+#define R_169 \
+	VPBROADCASTD 0(BX), Y13 \
+	VPMADDUBSW Y13, Y8, Y0 \
+	VPMADDUBSW Y13, Y10, Y1 \
+	VPBROADCASTD 4(BX), Y13
+#define R_170 \
+	R_2 \
+	R_11
+#define R_171 \
+	VMOVDQU 64(SI), Y8 \
+	PREFETCHT0 4672(SI) \
+	R_44
+#define R_172 \
+	VMOVDQU integerRaised<>(SB), Y14 \
+	R_73
+#define R_182 \
+	VMOVUPS Y6, 192(R9) \
+	VMOVUPS Y7, 224(R9)
+#define R_183 \
+	R_6 \
+	R_3
+#define R_185 \
+	MOVQ DX, BX \
+	MOVQ R8, SI \
+	MOVQ integerArgs_steps(AX), CX
+#define R_186 \
+	R_92 \
+	R_108
+#define R_188 \
+	MOVQ integerArgs_weights(AX), R8 \
+	MOVQ integerArgs_out(AX), R9 \
+	MOVQ integerArgs_tiles(AX), R10 \
+	SHRQ $1, R10 \
+	JZ last \
+	MOVQ integerArgs_tileBytes(AX), R11 \
+	IMULQ R10, R11 \
+	MOVQ integerArgs_outTile(AX), R12 \
+	IMULQ R10, R12 \
+	MOVQ R12, integerArgs_outSecond(AX)
+#define R_189 \
+	MOVQ integerArgs_decoded(AX), BX \
+	ADDQ $3584, BX \
+	R_152
+#define R_190 \
 	TESTQ $1, integerArgs_tiles(AX) \
 	JZ end \
 	DECQ integerArgs_tiles(AX) \
@@ -364,469 +363,609 @@
 	MOVQ R11, integerArgs_outSecond(AX) \
 	MOVQ $1, R10 \
 	JMP tile
+#define R_191 \
+	R_75 \
+	VMOVUPS Y0, 0(R9) \
+	R_77 \
+	VMOVUPS Y2, 64(R9)
 #define R_194 \
-	R_45 \
-	R_82 \
-	R_15 \
-	VMOVUPS Y12, 64(BX) \
-	R_45 \
-	R_10
-#define R_199 \
+	VMOVDQU integerRaised<>(SB), Y14 \
+	R_74
+#define R_200 \
 	VPMOVZXBD 0(R13), Y12 \
 	VMOVDQU Y12, 64(BX) \
 	VPMOVZXBD 8(R13), Y12 \
 	VMOVDQU Y12, 96(BX)
-#define R_200 \
-	R_75 \
-	VPADDD 64(R13), Y2, Y2 \
-	VPADDD 96(R13), Y3, Y3
-#define R_201 \
-	VPMADDUBSW Y14, Y12, Y15 \
-	VPMADDUBSW Y14, Y13, Y14 \
-	VPMADDWD integerOnes<>(SB), Y15, Y15 \
-	VPMADDWD integerTops<>(SB), Y14, Y14
-#define R_203 \
-	R_177 \
+#define R_202 \
+	CMPQ integerArgs_scale(AX), $const_scaleFactors \
+	JEQ super \
 	LEAQ integerTimes<>(SB), R14
-#define R_205 \
-	ADDQ $1024, R13 \
-	ADDQ $1024, R14 \
-	JMP codes
-#define R_211 \
+#define R_212 \
 	JNZ super \
 	JMP tileEnd
-#define R_214 \
-	VMOVDQU 32(SI), Y10 \
-	R_50
-#define R_216 \
-	TESTQ R15, R15 \
-	JZ begin
-#define R_219 \
-	R_30 \
-	R_23
-#define R_223 \
+#define R_220 \
+	DPBUSD(13, 9, 2) \
+	DPBUSD(13, 11, 3)
+#define R_221 \
+	DPBUSD(13, 8, 2) \
+	DPBUSD(13, 10, 3)
+#define R_222 \
+	DPBUSD(13, 9, 4) \
+	DPBUSD(13, 11, 5)
+#define R_227 \
 	VPADDD Y13, Y4, Y4 \
 	VPADDD Y13, Y5, Y5
+#define R_228 \
+	R_117 \
+	VMOVUPS Y0, 0(R9) \
+	R_8 \
+	VCVTDQ2PS Y2, Y2 \
+	VMULPS Y14, Y2, Y2 \
+	VFMADD213PS 64(R9), Y13, Y2 \
+	VCVTDQ2PS Y3, Y3 \
+	VMULPS Y15, Y3, Y3 \
+	VFMADD213PS 96(R9), Y13, Y3 \
+	VMOVUPS Y2, 64(R9)
+#define R_229 \
+	R_79 \
+	R_20 \
+	VMOVUPS Y12, 64(BX) \
+	R_46 \
+	R_15
 #define R_230 \
 	R_119 \
-	R_82 \
+	R_79 \
 	VCVTPH2PS 0(R13), Y12 \
 	VMOVUPS Y12, 64(BX) \
 	VCVTPH2PS 16(R13), Y12 \
-	R_10
-#define R_231 \
-	R_120 \
-	R_69 \
-	ADDQ $64, R13 \
-	R_41 \
-	VMOVUPS 0(R13), Y12 \
-	VMOVUPS Y12, 64(BX) \
-	VMOVUPS 32(R13), Y12 \
-	R_10
-#define R_232 \
+	R_15
+#define R_233 \
 	R_63 \
 	VMULPS Y13, Y6, Y6 \
 	VFMADD213PS 192(R9), Y14, Y6 \
 	VCVTDQ2PS Y7, Y7 \
 	VMULPS Y13, Y7, Y7 \
 	VFMADD213PS 224(R9), Y15, Y7
-#define R_233 \
-	R_154 \
-	R_194
-#define R_234 \
+#define R_235 \
+	ADDQ $1024, R13 \
+	ADDQ $1024, R14 \
+	JMP codes
+#define R_237 \
+	R_24 \
+	SUBQ $1024, R13 \
+	SUBQ $1024, R14
+#define R_242 \
+	R_168 \
+	VPXOR Y4, Y4, Y4 \
+	VPXOR Y5, Y5, Y5
+#define R_243 \
+	VFMADD231PS 64(SI), Y13, Y4 \
+	VMOVUPS Y4, 128(R9) \
+	VFMADD231PS 96(SI), Y13, Y5 \
+	VMOVUPS Y5, 160(R9)
+#define R_250 \
+	VFMADD213PS 160(R9), Y13, Y5 \
+	R_34
+#define R_251 \
+	TESTQ R15, R15 \
+	JZ begin
+#define R_256 \
+	R_35 \
+	R_28
+#define R_257 \
+	R_6 \
+	R_11
+#define R_259 \
+	VMOVUPS Y12, 32(BX) \
+	JMP scalesOut
+#define R_260 \
+	VPXOR Y6, Y6, Y6 \
+	VPXOR Y7, Y7, Y7
+#define R_261 \
+	VPMADDWD 0(R14), Y0, Y0 \
+	VPMADDWD 32(R14), Y1, Y1
+#define R_263 \
+	R_105 \
+	XORL R15, R15
+#define R_268 \
+	R_189 \
+	R_229
+#define R_269 \
 	MOVQ integerArgs_decoded(AX), R14 \
 	LEAQ 2560(R14), R13 \
 	XORL R15, R15 \
 	MOVQ integerArgs_per(AX), CX \
 	MOVQ CX, integerArgs_nextLeft(AX) \
 	JMP codes
-#define R_236 \
-	R_24 \
-	SUBQ $1024, R13 \
-	SUBQ $1024, R14
-#define R_237 \
-	MOVL $1, R15 \
-	ADDQ $64, R14 \
-	R_178 \
-	DECQ integerArgs_nextLeft(AX) \
-	JNZ codes
-#define R_238 \
-	R_94 \
-	VMOVDQU Y4, 128(R13) \
-	VMOVDQU Y5, 160(R13)
-#define R_239 \
-	VMOVDQU 64(SI), Y8 \
-	PREFETCHT0 4672(SI) \
-	R_49
-#define R_240 \
-	VMOVDQU 96(SI), Y10 \
-	R_50
-#define R_242 \
-	R_30 \
-	R_48
-#define R_243 \
-	VFMADD231PS 64(SI), Y13, Y4 \
-	VMOVUPS Y4, 128(R9) \
-	VFMADD231PS 96(SI), Y13, Y5 \
-	VMOVUPS Y5, 160(R9)
-#define R_245 \
-	VPMADDWD Y14, Y13, Y12 \
-	VPADDD Y12, Y4, Y4 \
-	VPMADDWD Y15, Y13, Y12 \
-	VPADDD Y12, Y5, Y5
-#define R_249 \
-	R_2 \
-	R_25
-#define R_251 \
-	VPXOR Y6, Y6, Y6 \
-	VPXOR Y7, Y7, Y7
-#define R_252 \
-	R_16 \
-	R_13
-#define R_265 \
-	VPXOR integerMiddle8<>(SB), Y12, Y12 \
-	VPABSB Y12, Y13
-#define R_266 \
-	R_172 \
-	VPADDD Y14, Y8, Y8
-#define R_267 \
+#define R_270 \
 	TESTQ R11, R11 \
 	JZ superPassed \
 	XORQ $1, integerArgs_panelHalf(AX) \
 	JZ tilesBack \
-	R_7 \
+	R_12 \
 	JMP tiles
-#define R_268 \
-	R_153 \
+#define R_271 \
+	MOVL $1, R15 \
+	ADDQ $64, R14 \
+	MOVQ BX, DX \
+	ADDQ integerArgs_block(AX), R8 \
+	DECQ integerArgs_nextLeft(AX) \
+	JNZ codes
+#define R_272 \
+	R_155 \
 	VMOVUPS Y0, 64(SI) \
 	VMOVUPS Y0, 64(DI) \
 	VMOVUPS Y0, 96(SI) \
 	VMOVUPS Y0, 96(DI)
-#define R_271 \
-	R_4 \
-	R_25
 #define R_273 \
-	R_200 \
+	VPSRLW $4, Y8, Y8 \
+	VPAND integerLow4<>(SB), Y8, Y8 \
+	VPSRLW $4, Y9, Y9 \
+	VPAND integerLow4<>(SB), Y9, Y9 \
+	VPSRLW $4, Y10, Y10 \
+	VPAND integerLow4<>(SB), Y10, Y10 \
+	VPSRLW $4, Y11, Y11 \
+	VPAND integerLow4<>(SB), Y11, Y11
+#define R_275 \
+	VPMADDWD Y14, Y13, Y12 \
+	VPADDD Y12, Y4, Y4 \
+	VPMADDWD Y15, Y13, Y12 \
+	VPADDD Y12, Y5, Y5
+#define R_278 \
+	R_169 \
+	VPMADDUBSW Y13, Y8, Y2 \
+	VPMADDUBSW Y13, Y10, Y3 \
+	VPBROADCASTD 8(BX), Y13
+#define R_279 \
+	R_164 \
 	VPADDD 128(R13), Y4, Y4 \
 	VPADDD 160(R13), Y5, Y5
-#define R_274 \
+#define R_280 \
+	R_35 \
+	R_49
+#define R_282 \
+	R_167 \
+	VMOVDQU Y6, 192(R13) \
+	VMOVDQU Y7, 224(R13)
+#define R_284 \
 	PREFETCHT0 4608(SI) \
 	VMOVDQU 0(SI), Y14 \
 	VPSRLW $0, Y14, Y8 \
 	VPSRLW $2, Y14, Y9
-#define R_275 \
-	VPSRLW $0, Y14, Y10 \
-	VPSRLW $2, Y14, Y11 \
-	R_72
-#define R_276 \
-	VMOVDQU 0(SI), Y14 \
-	VPSRLW $4, Y14, Y8 \
-	VPSRLW $6, Y14, Y9
-#define R_278 \
-	VPSRLW $7, Y12, Y13 \
-	VPAND integerBit0<>(SB), Y13, Y13 \
-	VPAND integerLow7<>(SB), Y12, Y12
-#define R_279 \
-	R_201 \
-	VPADDD Y15, Y8, Y8 \
-	VPADDD Y14, Y8, Y8
-#define R_280 \
-	VCVTDQ2PS Y8, Y8 \
-	VBROADCASTSS 0(BX), Y14 \
-	VMULPS Y14, Y8, Y8
-#define R_284 \
+#define R_288 \
+	R_124 \
+	MOVQ integerArgs_strips(AX), CX
+#define R_297 \
 	DPBUSD(13, 9, 6) \
 	DPBUSD(13, 11, 7)
-#define R_285 \
+#define R_298 \
 	DPBUSD(13, 8, 4) \
 	DPBUSD(13, 10, 5)
-#define R_286 \
+#define R_299 \
 	DPBUSD(13, 9, 0) \
 	DPBUSD(13, 11, 1)
-#define R_287 \
-	VMOVUPS Y12, 32(BX) \
-	JMP scalesOut
-#define R_290 \
+#define R_302 \
 	VPMULLD Y14, Y0, Y0 \
 	VPMULLD Y15, Y1, Y1
-#define R_291 \
-	R_2 \
-	R_99
-#define R_292 \
+#define R_303 \
+	R_6 \
+	R_30
+#define R_304 \
 	VPSLLD $16, Y13, Y14 \
 	VPBLENDW $0xaa, Y14, Y13, Y14
-#define R_293 \
-	R_132 \
-	XORL R15, R15
-#define R_294 \
-	R_130 \
-	MOVQ integerArgs_strips(AX), CX
-#define R_300 \
-	MOVQ integerArgs_plane(AX), DI \
-	ADDQ R8, DI
-#define R_301 \
-	R_143 \
-	R_176 \
-	R_251
-#define R_304 \
-	VPOR Y14, Y10, Y10 \
-	VPBROADCASTD 12(DI), Y14
 #define R_307 \
-	R_190 \
-	VMOVUPS Y2, 64(R9) \
-	R_17 \
+	VMOVDQU 32(SI), Y10 \
+	VMOVDQU 96(SI), Y11
+#define R_308 \
+	VMOVDQU 160(SI), Y10 \
+	VMOVDQU 224(SI), Y11
+#define R_309 \
+	R_153 \
+	ADDQ $64, R13 \
+	R_40 \
+	VMOVUPS 0(R13), Y12 \
+	VMOVUPS Y12, 64(BX) \
+	VMOVUPS 32(R13), Y12 \
+	R_15
+#define R_310 \
+	R_228 \
+	R_19 \
 	VCVTDQ2PS Y4, Y4 \
 	VMULPS Y14, Y4, Y4 \
 	VFMADD213PS 128(R9), Y13, Y4 \
 	VCVTDQ2PS Y5, Y5 \
-	VMULPS Y15, Y5, Y5 \
-	VFMADD213PS 160(R9), Y13, Y5 \
-	R_35
-#define R_309 \
-	VPSRLW $4, Y14, Y10 \
-	VPSRLW $6, Y14, Y11 \
-	R_72
-#define R_310 \
-	R_44 \
+	VMULPS Y15, Y5, Y5
+#define R_312 \
+	VPSRLW $0, Y14, Y10 \
+	VPSRLW $2, Y14, Y11 \
+	R_107
+#define R_313 \
+	VMOVDQU 0(SI), Y14 \
+	VPSRLW $4, Y14, Y8 \
+	VPSRLW $6, Y14, Y9
+#define R_316 \
+	DECQ integerArgs_stripsLeft(AX) \
+	JZ strips \
+	ADDQ integerArgs_actStrip(AX), DX
+#define R_317 \
+	SUBQ integerArgs_actsBack(AX), DX \
+	SUBQ integerArgs_outBack(AX), R9 \
+	R_156
+#define R_318 \
+	R_43 \
 	VPOR Y14, Y9, Y9 \
 	VMOVDQU 32(SI), Y14
-#define R_312 \
-	VPAND integerLow4<>(SB), Y12, Y12 \
-	VMOVDQU integerLevels<>(SB), Y14 \
-	VPSHUFB Y12, Y14, Y12 \
-	VPABSB Y12, Y13
-#define R_313 \
+#define R_319 \
 	VPBROADCASTD 0(BX), Y13 \
-	R_73 \
+	R_130 \
 	VPBROADCASTD 4(BX), Y13
-#define R_314 \
+#define R_320 \
 	VMOVDQU 0(R14), Y14 \
 	VPSRAD $16, Y14, Y14 \
 	VMOVDQU 32(R14), Y15 \
 	VPSRAD $16, Y15, Y15
-#define R_317 \
-	DECQ integerArgs_stripsLeft(AX) \
-	JZ strips \
-	ADDQ integerArgs_actStrip(AX), DX
-#define R_318 \
-	SUBQ integerArgs_actsBack(AX), DX \
-	SUBQ integerArgs_outBack(AX), R9 \
-	R_192
-#define R_319 \
-	R_238 \
-	VMOVDQU Y6, 192(R13) \
-	VMOVDQU Y7, 224(R13)
 #define R_321 \
-	R_16 \
-	R_25
-#define R_323 \
-	VPOR Y14, Y10, Y10 \
-	VPBROADCASTD 28(DI), Y14
-#define R_324 \
-	R_122 \
-	VPADDD Y14, Y0, Y0 \
-	R_123 \
-	VPADDD Y14, Y1, Y1
-#define R_326 \
-	VPSHUFB Y8, Y14, Y8 \
-	VPSHUFB Y9, Y14, Y9
-#define R_327 \
-	VPSHUFB Y10, Y14, Y10 \
-	VPSHUFB Y11, Y14, Y11
-#define R_333 \
+	R_278 \
+	VPMADDUBSW Y13, Y8, Y4 \
+	VPMADDUBSW Y13, Y10, Y5
+#define R_325 \
+	MOVQ integerArgs_plane(AX), DI \
+	ADDQ R8, DI
+#define R_330 \
 	VPADDD Y13, Y6, Y6 \
 	VPADDD Y13, Y7, Y7
-#define R_341 \
-	R_27 \
-	VPBROADCASTD 16(BX), Y13
-#define R_342 \
-	VPADDD 192(R13), Y6, Y6 \
-	VPADDD 224(R13), Y7, Y7
-#define R_343 \
-	R_70 \
-	R_183
+#define R_338 \
+	VPOR Y14, Y10, Y10 \
+	VPBROADCASTD 12(DI), Y14
+#define R_344 \
+	VPSRLW $4, Y14, Y10 \
+	VPSRLW $6, Y14, Y11 \
+	R_107
 #define R_345 \
-	CMPQ CX, $1 \
-	JEQ half
-#define R_346 \
-	VPMADDWD 0(R14), Y0, Y0 \
-	VPMADDWD 32(R14), Y1, Y1
-#define R_347 \
-	TESTQ R15, R15 \
-	JZ first
-#define R_348 \
-	MOVL $1, R15 \
-	JMP part
-#define R_349 \
-	XORL CX, CX \
-	JMP widen
-#define R_351 \
-	R_268 \
+	R_272 \
 	VMOVUPS Y0, 128(SI) \
 	VMOVUPS Y0, 128(DI) \
 	VMOVUPS Y0, 160(SI) \
 	VMOVUPS Y0, 160(DI)
-#define R_352 \
-	R_132 \
+#define R_346 \
+	R_105 \
 	MOVQ integerArgs_strips(AX), CX \
 	MOVQ CX, integerArgs_stripsLeft(AX)
-#define R_353 \
-	VPBROADCASTD 0(BX), Y13 \
-	VPMADDUBSW Y13, Y8, Y0 \
-	VPMADDUBSW Y13, Y10, Y1 \
-	VPBROADCASTD 4(BX), Y13
-#define R_354 \
-	R_313 \
-	R_174 \
-	VPBROADCASTD 8(BX), Y13
-#define R_355 \
-	VPSRLW $4, Y12, Y13 \
-	VPAND integerLow4<>(SB), Y12, Y12 \
-	VPAND integerLow4<>(SB), Y13, Y13
-#define R_356 \
+#define R_350 \
+	R_261 \
+	VPMADDWD 0(R14), Y2, Y2 \
+	VPMADDWD 32(R14), Y3, Y3
+#define R_351 \
 	VFMADD231PS 64(SI), Y13, Y6 \
 	VMOVUPS Y6, 192(R9) \
 	VFMADD231PS 96(SI), Y13, Y7 \
 	VMOVUPS Y7, 224(R9)
-#define R_358 \
+#define R_353 \
 	VPMADDWD Y14, Y13, Y12 \
 	VPADDD Y12, Y6, Y6 \
 	VPMADDWD Y15, Y13, Y12 \
 	VPADDD Y12, Y7, Y7
-#define R_362 \
-	R_27 \
+#define R_356 \
+	R_279 \
+	VPADDD 192(R13), Y6, Y6 \
+	VPADDD 224(R13), Y7, Y7
+#define R_358 \
+	VPOR Y14, Y10, Y10 \
+	VPBROADCASTD 28(DI), Y14
+#define R_359 \
+	R_165 \
+	VPADDD Y14, Y0, Y0 \
+	R_166 \
+	VPADDD Y14, Y1, Y1
+#define R_360 \
+	R_319 \
+	R_221 \
 	VPBROADCASTD 8(BX), Y13
+#define R_361 \
+	VPSRLW $4, Y12, Y13 \
+	VPAND integerLow4<>(SB), Y12, Y12 \
+	VPAND integerLow4<>(SB), Y13, Y13
 #define R_363 \
-	R_2 \
+	R_29 \
+	VPBROADCASTD 8(BX), Y13
+#define R_366 \
+	CMPQ CX, $1 \
+	JEQ half0
+#define R_367 \
+	TESTQ R15, R15 \
+	JZ first0
+#define R_368 \
+	TESTQ CX, CX \
+	JZ whole0
+#define R_369 \
+	MOVL $1, R15 \
+	JMP part0
+#define R_370 \
+	XORL CX, CX \
+	JMP widen0
+#define R_371 \
+	R_94 \
+	R_186
+#define R_376 \
+	R_75 \
+	VMOVUPS Y0, 0(R9) \
+	VMOVUPS Y1, 32(R9) \
+	JMP added
+#define R_382 \
+	R_191 \
+	VMOVUPS Y3, 96(R9) \
+	JMP added
+#define R_384 \
+	MOVQ DX, BX \
+	MOVQ R8, SI \
+	R_325 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_385 \
+	R_320 \
+	R_302 \
+	VPMULLD Y14, Y2, Y2 \
+	VPMULLD Y15, Y3, Y3
+#define R_386 \
+	R_29 \
+	VPBROADCASTD 16(BX), Y13
+#define R_387 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_78 \
+	VPBROADCASTD 20(BX), Y13
+#define R_390 \
+	R_6 \
 	VPADDW Y12, Y8, Y8 \
 	VPADDW Y13, Y9, Y9
-#define R_367 \
-	VPSLLW $4, Y14, Y14 \
-	VPAND integerBits45<>(SB), Y14, Y14
-#define R_379 \
-	DPBUSD(13, 14, 0) \
-	DPBUSD(13, 15, 1)
-#define R_380 \
-	DPBUSD(13, 14, 2) \
-	DPBUSD(13, 15, 3)
-#define R_381 \
-	VMOVDQU 128(SI), Y14 \
-	VMOVDQU 160(SI), Y15
-#define R_382 \
-	VMOVDQU 192(SI), Y14 \
-	VMOVDQU 224(SI), Y15
-#define R_383 \
-	R_76 \
-	R_37
-#define R_384 \
-	R_21 \
-	VZEROUPPER
-#define R_389 \
-	VBROADCASTSS 16(BX), Y13 \
-	VCVTDQ2PS Y8, Y8
-#define R_392 \
-	R_307 \
+#define R_391 \
+	R_116 \
+	VBROADCASTSS 4(BX), Y13 \
+	R_81 \
+	VMOVUPS Y1, 32(R9)
+#define R_393 \
+	R_363 \
+	R_83 \
+	R_84
+#define R_394 \
+	R_117 \
+	VMOVUPS Y0, 0(R9) \
+	VMOVUPS Y1, 32(R9) \
+	JMP added
+#define R_399 \
+	R_228 \
+	VMOVUPS Y3, 96(R9) \
+	JMP added
+#define R_405 \
+	R_191 \
+	R_80 \
+	R_34 \
+	JMP added
+#define R_409 \
+	R_310 \
+	R_250 \
 	R_63 \
 	VMULPS Y14, Y6, Y6 \
 	VFMADD213PS 192(R9), Y13, Y6 \
 	VCVTDQ2PS Y7, Y7 \
 	VMULPS Y15, Y7, Y7 \
 	VFMADD213PS 224(R9), Y13, Y7
-#define R_393 \
-	R_314 \
-	R_290 \
-	VPMULLD Y14, Y2, Y2 \
-	VPMULLD Y15, Y3, Y3
-#define R_394 \
-	R_27 \
+#define R_410 \
+	R_29 \
 	VPBROADCASTD 24(BX), Y13
-#define R_396 \
-	R_122 \
+#define R_411 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_78 \
+	VPBROADCASTD 28(BX), Y13
+#define R_413 \
+	R_55 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_56 \
+	R_82
+#define R_414 \
+	R_116 \
+	VBROADCASTSS 8(BX), Y13 \
+	R_81 \
+	R_77 \
+	VBROADCASTSS 12(BX), Y13 \
+	R_159 \
+	VMOVUPS Y3, 96(R9)
+#define R_423 \
+	R_310 \
+	R_250 \
+	JMP added
+#define R_430 \
+	R_191 \
+	R_80 \
+	R_34 \
+	R_233 \
+	R_182 \
+	JMP added
+#define R_431 \
+	R_119 \
+	R_259
+#define R_432 \
+	R_153 \
+	JMP scalesOut
+#define R_436 \
+	VPSLLW $4, Y14, Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14
+#define R_437 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_78 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_52 \
+	VPBROADCASTD 40(BX), Y13
+#define R_438 \
+	R_55 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_56 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_133 \
+	R_82
+#define R_439 \
+	R_386 \
+	R_83 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_161 \
+	R_84
+#define R_440 \
+	R_116 \
+	VBROADCASTSS 12(BX), Y13 \
+	R_81 \
+	R_77 \
+	VBROADCASTSS 16(BX), Y13 \
+	R_159 \
+	R_80 \
+	VBROADCASTSS 20(BX), Y13 \
+	R_243
+#define R_452 \
+	R_409 \
+	R_182 \
+	JMP added
+#define R_453 \
+	R_350 \
+	VPMADDWD 0(R14), Y4, Y4 \
+	VPMADDWD 32(R14), Y5, Y5
+#define R_454 \
+	R_165 \
 	VPADDD Y14, Y2, Y2 \
-	R_123 \
+	R_166 \
 	VPADDD Y14, Y3, Y3
-#define R_397 \
+#define R_455 \
 	VPSLLW $2, Y14, Y14 \
 	VPAND integerBits45<>(SB), Y14, Y14
-#define R_401 \
+#define R_467 \
+	DPBUSD(13, 14, 0) \
+	DPBUSD(13, 15, 1)
+#define R_468 \
+	DPBUSD(13, 14, 2) \
+	DPBUSD(13, 15, 3)
+#define R_469 \
+	VMOVDQU 128(SI), Y14 \
+	VMOVDQU 160(SI), Y15
+#define R_470 \
+	VMOVDQU 192(SI), Y14 \
+	VMOVDQU 224(SI), Y15
+#define R_471 \
+	R_92 \
+	R_38
+#define R_472 \
+	R_26 \
+	VZEROUPPER
+#define R_476 \
+	R_116 \
+	VBROADCASTSS 16(BX), Y13 \
+	R_81 \
+	R_77 \
+	VBROADCASTSS 20(BX), Y13 \
+	R_159 \
+	R_80 \
+	VBROADCASTSS 24(BX), Y13 \
+	R_243 \
+	R_233 \
+	VBROADCASTSS 28(BX), Y13 \
+	R_351
+#define R_482 \
+	VPSRLW $2, Y14, Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14
+#define R_486 \
 	MOVQ DX, BX \
 	MOVQ integerArgs_fetchLines(AX), CX \
 	TESTQ CX, CX \
 	JZ fetched
-#define R_403 \
+#define R_488 \
 	VMOVDQU 0(SI), Y14 \
 	VMOVDQU 32(SI), Y15 \
 	VPBROADCASTD 0(BX), Y13
-#define R_406 \
-	MOVQ integerArgs_unpack(AX), R10 \
-	CALL R10 \
-	VZEROUPPER
-#define R_407 \
-	R_116 \
-	VBROADCASTSS 4(BX), Y13 \
-	R_53 \
-	VMOVUPS Y1, 32(R9)
-#define R_410 \
-	R_80 \
-	VMOVUPS Y0, 0(R9) \
-	VMOVUPS Y1, 32(R9) \
-	JMP added
-#define R_416 \
-	R_189 \
-	VMOVUPS Y3, 96(R9) \
-	JMP added
-#define R_422 \
-	R_189 \
+#define R_493 \
+	VBROADCASTSS 16(BX), Y13 \
+	VCVTDQ2PS Y8, Y8
+#define R_495 \
+	ADDQ $64, SI \
+	ADDQ $32, DI
+#define R_501 \
+	LEAQ 12(BX), DX \
+	R_69
+#define R_508 \
+	R_55 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_56 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_133 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_227 \
+	R_82
+#define R_509 \
+	R_410 \
 	R_83 \
-	R_35 \
-	JMP added
-#define R_423 \
-	R_353 \
-	VPMADDUBSW Y13, Y8, Y2 \
-	VPMADDUBSW Y13, Y10, Y3 \
-	VPBROADCASTD 8(BX), Y13
-#define R_424 \
-	VPSRLW $2, Y14, Y14 \
-	VPAND integerBits45<>(SB), Y14, Y14
-#define R_426 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_161 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_275 \
+	R_84
+#define R_514 \
 	PREFETCHT0 0(R11) \
 	PREFETCHT0 64(R11) \
 	PREFETCHT0 128(R11) \
 	ADDQ $192, R11 \
 	SUBQ $3, CX \
 	JG fetch
-#define R_428 \
-	R_39 \
-	VPBROADCASTD 8(BX), Y13 \
-	R_40 \
-	R_84
-#define R_429 \
-	R_362 \
-	R_85 \
-	R_86
-#define R_430 \
-	R_117 \
-	VMOVUPS Y1, 32(R9) \
-	JMP added
-#define R_436 \
-	R_190 \
-	VMOVUPS Y2, 64(R9) \
-	VMOVUPS Y3, 96(R9) \
-	JMP added
-#define R_442 \
-	R_307 \
-	JMP added
-#define R_448 \
-	R_189 \
-	R_83 \
-	R_35 \
-	R_232 \
-	R_182 \
-	JMP added
-#define R_449 \
+#define R_517 \
+	MOVQ integerArgs_unpack(AX), R10 \
+	CALL R10 \
+	VZEROUPPER
+#define R_519 \
+	VPSRLD $16, Y13, Y13 \
+	VCVTDQ2PS Y13, Y13 \
+	VMULPS Y12, Y13, Y13
+#define R_520 \
+	VPAND integerPair<>(SB), Y14, Y14 \
+	VPOR Y14, Y13, Y13 \
+	VPSUBD integerMiddle<>(SB), Y13, Y13 \
+	R_304
+#define R_521 \
+	R_284 \
+	R_106 \
+	VMOVDQU 32(SI), Y14 \
+	R_312
+#define R_524 \
+	LEAQ 24(BX), DX \
+	R_69
+#define R_525 \
+	R_316 \
+	ADDQ $192, R9 \
+	JMP strip
+#define R_528 \
+	R_316 \
+	ADDQ $256, R9 \
+	JMP strip
+#define R_535 \
+	R_71 \
+	R_44 \
+	R_91
+#define R_536 \
+	R_171 \
+	R_121
+#define R_538 \
+	CALL integerSuperKAVX2<>(SB) \
+	R_212
+#define R_540 \
+	VPOR Y14, Y10, Y10 \
+	VMOVDQU 32(DI), Y14
+#define R_543 \
+	R_55 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_56 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_133 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_227 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_330 \
+	R_82
+#define R_545 \
 	MOVQ integerArgs_slots(AX), SI \
 	MOVQ integerArgs_out(AX), R9 \
-	R_36 \
+	R_37 \
 	MOVQ integerArgs_fetchAt(AX), R11 \
 	MOVQ integerArgs_decoded(AX), R13 \
 	MOVQ R13, R14 \
@@ -835,829 +974,1006 @@
 	CMPQ integerArgs_scale(AX), $const_scaleFactors \
 	JEQ group \
 	LEAQ integerTimes<>(SB), R14
-#define R_450 \
+#define R_546 \
 	MOVL $1, R15 \
 	ADDQ $64, R14 \
 	ADDQ $128, SI \
 	MOVQ BX, DX \
-	R_21 \
+	R_26 \
 	MOVQ integerArgs_per(AX), R8 \
 	IMULQ integerArgs_block(AX), R8 \
 	ADDQ integerArgs_weights(AX), R8 \
 	XORL R11, R11
-#define R_451 \
-	R_116 \
-	VBROADCASTSS 8(BX), Y13 \
-	R_53 \
-	R_81 \
-	VBROADCASTSS 12(BX), Y13 \
-	R_125 \
-	VMOVUPS Y3, 96(R9)
-#define R_453 \
-	R_341 \
-	R_85 \
-	VPBROADCASTD 20(BX), Y13 \
-	R_126 \
-	R_86
-#define R_468 \
-	R_392 \
-	R_182 \
-	JMP added
-#define R_470 \
-	ADDQ $64, SI \
-	ADDQ $32, DI
-#define R_475 \
-	LEAQ 12(BX), DX \
-	R_62
-#define R_480 \
-	R_39 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_40 \
-	VPBROADCASTD 20(BX), Y13 \
-	R_104 \
-	R_84
-#define R_481 \
-	R_116 \
-	VBROADCASTSS 12(BX), Y13 \
-	R_53 \
-	R_81 \
-	VBROADCASTSS 16(BX), Y13 \
-	R_125 \
-	R_83 \
-	VBROADCASTSS 20(BX), Y13 \
-	R_243
-#define R_491 \
-	VPSRLD $16, Y13, Y13 \
-	VCVTDQ2PS Y13, Y13 \
-	VMULPS Y12, Y13, Y13
-#define R_492 \
-	VPAND integerPair<>(SB), Y14, Y14 \
-	VPOR Y14, Y13, Y13 \
-	VPSUBD integerMiddle<>(SB), Y13, Y13 \
-	R_292
-#define R_493 \
-	R_274 \
-	R_71 \
+#define R_547 \
+	R_313 \
+	R_106 \
 	VMOVDQU 32(SI), Y14 \
-	R_275
-#define R_495 \
-	LEAQ 24(BX), DX \
-	R_62
-#define R_503 \
-	R_169 \
-	R_49 \
-	R_214
-#define R_504 \
-	R_239 \
-	R_240
-#define R_506 \
-	CALL integerSuperKAVX2<>(SB) \
-	R_211
-#define R_508 \
-	VPOR Y14, Y10, Y10 \
-	VMOVDQU 32(DI), Y14
-#define R_511 \
-	VPADDD Y14, Y9, Y9 \
-	VMOVDQU 64(SI), Y12
-#define R_513 \
-	VMOVDQU integerValues<>(SB), Y14 \
-	R_326
-#define R_514 \
-	VPSRLW $4, Y12, Y12 \
-	R_312
-#define R_516 \
-	R_39 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_40 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_104 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_223 \
-	R_84
-#define R_517 \
-	R_394 \
-	R_85 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_126 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_245 \
-	R_86
-#define R_518 \
-	R_116 \
-	VBROADCASTSS 16(BX), Y13 \
-	R_53 \
-	R_81 \
-	VBROADCASTSS 20(BX), Y13 \
-	R_125 \
-	R_83 \
-	VBROADCASTSS 24(BX), Y13 \
-	R_243 \
-	R_232 \
-	VBROADCASTSS 28(BX), Y13 \
-	R_356
-#define R_523 \
-	R_276 \
-	R_71 \
-	VMOVDQU 32(SI), Y14 \
-	R_309
-#define R_528 \
-	MOVL $2, CX \
-	CALL integerFactorsKAVX2<>(SB) \
-	R_234
-#define R_530 \
-	VPOR Y14, Y8, Y8 \
-	VMOVDQU 0(DI), Y14
-#define R_531 \
-	VCVTDQ2PS Y9, Y9 \
-	VBROADCASTSS 4(BX), Y14 \
-	VMULPS Y14, Y9, Y9
-#define R_532 \
-	VMOVDQU integerValues<>(SB), Y14 \
-	R_327
-#define R_536 \
-	DPBUSD(13, 8, 6) \
-	DPBUSD(13, 10, 7)
-#define R_537 \
-	DPBUSD(13, 14, 4) \
-	DPBUSD(13, 15, 5)
-#define R_538 \
-	DPBUSD(13, 14, 6) \
-	DPBUSD(13, 15, 7)
-#define R_550 \
-	R_216 \
-	R_273 \
-	R_342
-#define R_553 \
-	TESTQ CX, CX \
-	JZ whole
-#define R_556 \
-	R_39 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_40 \
-	VPBROADCASTD 36(BX), Y13 \
-	R_104 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_223 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_333 \
-	R_84
-#define R_557 \
-	R_27 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_85 \
-	VPBROADCASTD 36(BX), Y13 \
-	R_126 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_245 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_358 \
-	R_86
-#define R_558 \
-	R_274 \
-	R_71 \
-	VPBROADCASTD 0(DI), Y14 \
-	R_44 \
-	VPOR Y14, Y8, Y8 \
-	VPBROADCASTD 8(DI), Y14 \
-	R_310 \
-	R_275 \
-	VPBROADCASTD 4(DI), Y14 \
-	R_44 \
-	R_304 \
-	R_44 \
-	VPOR Y14, Y11, Y11
-#define R_561 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_175 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_284
-#define R_562 \
-	R_354 \
-	R_285 \
-	VPBROADCASTD 12(BX), Y13
-#define R_563 \
-	R_393 \
-	VPMULLD Y14, Y4, Y4 \
-	VPMULLD Y15, Y5, Y5
-#define R_564 \
-	R_119 \
-	R_287
-#define R_565 \
-	R_120 \
-	R_69 \
-	JMP scalesOut
-#define R_567 \
-	R_346 \
-	VPMADDWD 0(R14), Y2, Y2 \
-	VPMADDWD 32(R14), Y3, Y3
-#define R_568 \
-	R_317 \
-	ADDQ $192, R9 \
-	JMP strip
-#define R_569 \
+	R_344
+#define R_548 \
 	SUBQ integerArgs_actsBack(AX), BX \
 	LEAQ 36(BX), DX \
-	R_62
-#define R_572 \
-	R_317 \
-	ADDQ $256, R9 \
-	JMP strip
-#define R_573 \
-	SUBQ integerArgs_actsBack(AX), BX \
-	LEAQ 48(BX), DX \
-	R_62
-#define R_574 \
-	R_423 \
-	VPMADDUBSW Y13, Y8, Y4 \
-	VPMADDUBSW Y13, Y10, Y5
-#define R_577 \
-	VMOVDQU 0(SI), Y12 \
-	PREFETCHT0 4608(SI)
-#define R_579 \
-	LEAQ 0(R8), R13 \
-	ADDQ integerArgs_codes(AX), R13
-#define R_580 \
-	R_201 \
-	VPADDD Y15, Y9, Y9 \
-	VPADDD Y14, Y9, Y9
-#define R_581 \
-	R_154 \
-	R_45 \
-	R_287
-#define R_582 \
-	R_26 \
-	VPMADDWD 0(R14), Y14, Y14
-#define R_583 \
-	VPSHUFB Y12, Y14, Y12 \
-	VPSHUFB Y13, Y14, Y13
-#define R_587 \
-	VMOVUPS Y8, 256(R9) \
-	VMOVUPS Y9, 288(R9)
-#define R_589 \
-	R_219 \
-	VPADDD Y14, Y0, Y0
-#define R_590 \
-	R_242 \
-	VPADDD Y14, Y1, Y1
-#define R_591 \
-	R_130 \
-	R_153 \
-	R_203
-#define R_592 \
-	R_31 \
-	R_267
-#define R_593 \
-	R_237 \
-	MOVL $1, CX
-#define R_594 \
-	R_351 \
-	ADDQ $192, SI \
-	DECQ CX \
-	JNZ clear \
-	R_203
-#define R_595 \
-	R_276 \
-	R_71 \
-	VPBROADCASTD 16(DI), Y14 \
-	R_44 \
-	VPOR Y14, Y8, Y8 \
-	VPBROADCASTD 24(DI), Y14 \
-	R_310 \
-	R_309 \
-	VPBROADCASTD 20(DI), Y14 \
-	R_44 \
-	R_323 \
-	R_44 \
-	VPOR Y14, Y11, Y11
-#define R_596 \
-	R_351 \
+	R_69
+#define R_549 \
+	R_345 \
 	VMOVUPS Y0, 192(SI) \
 	VMOVUPS Y0, 192(DI) \
 	VMOVUPS Y0, 224(SI) \
 	VMOVUPS Y0, 224(DI) \
 	ADDQ $256, SI
-#define R_597 \
-	R_122 \
-	VPADDD Y14, Y4, Y4 \
-	R_123 \
-	VPADDD Y14, Y5, Y5
-#define R_598 \
-	LEAQ 0(R8)(R11*1), R13 \
-	ADDQ integerArgs_codes(AX), R13
-#define R_599 \
-	ADDQ $256, SI \
-	ADDQ $32, BX
-#define R_600 \
+#define R_557 \
+	MOVL $2, CX \
+	CALL integerFactorsKAVX2<>(SB) \
+	R_269
+#define R_559 \
+	VPOR Y14, Y8, Y8 \
+	VMOVDQU 0(DI), Y14
+#define R_560 \
+	R_71 \
+	VMOVDQU 64(SI), Y9 \
+	PREFETCHT0 4672(SI) \
+	R_307
+#define R_563 \
+	R_189 \
+	R_259
+#define R_564 \
+	VMOVDQU integerValues<>(SB), Y14 \
+	R_73
+#define R_565 \
+	R_71 \
+	R_44 \
 	R_172 \
-	VPADDD Y14, Y9, Y9
-#define R_601 \
-	R_26 \
-	VPMADDWD 32(R14), Y14, Y14
+	R_91 \
+	R_194
+#define R_566 \
+	R_171 \
+	R_172 \
+	R_121 \
+	R_194
+#define R_571 \
+	DPBUSD(13, 8, 6) \
+	DPBUSD(13, 10, 7)
+#define R_572 \
+	DPBUSD(13, 14, 4) \
+	DPBUSD(13, 15, 5)
+#define R_573 \
+	DPBUSD(13, 14, 6) \
+	DPBUSD(13, 15, 7)
+#define R_574 \
+	R_169 \
+	R_39
+#define R_579 \
+	R_29 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_83 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_161 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_275 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_353 \
+	R_84
+#define R_580 \
+	SUBQ integerArgs_actsBack(AX), BX \
+	LEAQ 48(BX), DX \
+	R_69
+#define R_586 \
+	VMOVDQU integerValues<>(SB), Y14 \
+	R_74
+#define R_587 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_222 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_297
+#define R_588 \
+	R_360 \
+	R_298 \
+	VPBROADCASTD 12(BX), Y13
+#define R_589 \
+	R_385 \
+	VPMULLD Y14, Y4, Y4 \
+	VPMULLD Y15, Y5, Y5
+#define R_590 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_78 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_39
 #define R_603 \
-	R_403 \
-	VPMADDUBSW Y13, Y14, Y0 \
-	VPMADDUBSW Y13, Y15, Y1
-#define R_604 \
-	R_130 \
-	R_268 \
-	R_203
-#define R_605 \
-	R_94 \
-	R_267
-#define R_606 \
-	R_237 \
-	MOVL $2, CX
-#define R_608 \
-	R_133 \
-	R_301
-#define R_613 \
-	MOVQ R9, BX \
-	MOVQ integerArgs_steps(AX), CX
-#define R_615 \
-	DPBUSD(13, 14, 8) \
-	DPBUSD(13, 15, 9)
-#define R_618 \
-	R_219 \
-	VPADDD Y14, Y2, Y2
-#define R_619 \
-	R_242 \
-	VPADDD Y14, Y3, Y3
-#define R_622 \
 	ADDQ $64, BX \
 	SUBQ $2, CX
+#define R_604 \
+	R_124 \
+	R_155 \
+	R_202
+#define R_605 \
+	R_284 \
+	R_106 \
+	VPBROADCASTD 0(DI), Y14 \
+	R_43 \
+	VPOR Y14, Y8, Y8 \
+	VPBROADCASTD 8(DI), Y14 \
+	R_318 \
+	R_312 \
+	VPBROADCASTD 4(DI), Y14 \
+	R_43 \
+	R_338 \
+	R_43 \
+	VPOR Y14, Y11, Y11
+#define R_607 \
+	VMOVDQU 128(SI), Y8 \
+	PREFETCHT0 4736(SI) \
+	VMOVDQU 192(SI), Y9 \
+	PREFETCHT0 4800(SI) \
+	R_308
+#define R_608 \
+	R_278 \
+	R_39 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_76
+#define R_620 \
+	R_27 \
+	R_270
+#define R_621 \
+	R_271 \
+	MOVL $1, CX
+#define R_622 \
+	R_124 \
+	R_272 \
+	R_202
+#define R_623 \
+	R_345 \
+	ADDQ $192, SI \
+	DECQ CX \
+	JNZ clear \
+	R_202
 #define R_626 \
+	R_560 \
+	R_9 \
+	R_10
+#define R_631 \
+	R_313 \
+	R_106 \
+	VPBROADCASTD 16(DI), Y14 \
+	R_43 \
+	VPOR Y14, Y8, Y8 \
+	VPBROADCASTD 24(DI), Y14 \
+	R_318 \
+	R_344 \
+	VPBROADCASTD 20(DI), Y14 \
+	R_43 \
+	R_358 \
+	R_43 \
+	VPOR Y14, Y11, Y11
+#define R_632 \
+	R_387 \
+	R_52 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_76
+#define R_633 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_78 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_52 \
+	VPBROADCASTD 56(BX), Y13
+#define R_634 \
+	R_321 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_76 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_115
+#define R_641 \
+	R_53 \
+	R_270
+#define R_642 \
+	R_271 \
+	MOVL $2, CX
+#define R_643 \
+	R_549 \
+	DECQ CX \
+	JNZ clear \
+	R_202
+#define R_644 \
+	R_165 \
+	VPADDD Y14, Y4, Y4 \
+	R_166 \
+	VPADDD Y14, Y5, Y5
+#define R_645 \
+	R_607 \
+	R_9 \
+	R_10
+#define R_646 \
+	VMOVDQU 0(SI), Y8 \
+	VMOVDQU 64(SI), Y9 \
+	R_307 \
+	R_273
+#define R_651 \
+	VPSHUFB Y12, Y14, Y12 \
+	VPSHUFB Y13, Y14, Y13
+#define R_655 \
+	VMOVUPS Y8, 256(R9) \
+	VMOVUPS Y9, 288(R9)
+#define R_657 \
+	R_256 \
+	VPADDD Y14, Y0, Y0
+#define R_658 \
+	R_280 \
+	VPADDD Y14, Y1, Y1
+#define R_660 \
+	R_185 \
+	R_242 \
+	R_260
+#define R_662 \
+	ADDQ $128, SI \
+	ADDQ $32, BX
+#define R_670 \
+	R_167 \
+	R_270
+#define R_671 \
+	R_271 \
+	MOVL $3, CX
+#define R_672 \
+	VMOVDQU 128(SI), Y8 \
+	VMOVDQU 192(SI), Y9 \
+	R_308 \
+	R_273
+#define R_673 \
+	R_565 \
+	R_9 \
+	R_10
+#define R_674 \
+	VMOVDQU 64(SI), Y8 \
+	R_44 \
+	R_172 \
+	R_121 \
+	R_194 \
+	R_273
+#define R_676 \
+	R_488 \
+	VPMADDUBSW Y13, Y14, Y0 \
+	VPMADDUBSW Y13, Y15, Y1
+#define R_677 \
+	R_453 \
+	VPMADDWD 0(R14), Y6, Y6 \
+	VPMADDWD 32(R14), Y7, Y7
+#define R_679 \
+	MOVQ integerArgs_weights(AX), R8 \
+	MOVQ integerArgs_slots(AX), R9 \
+	MOVQ integerArgs_groups(AX), R12
+#define R_680 \
+	MOVQ R9, BX \
+	MOVQ integerArgs_steps(AX), CX
+#define R_681 \
+	ADDQ $256, BX \
+	R_94
+#define R_683 \
+	DPBUSD(13, 14, 8) \
+	DPBUSD(13, 15, 9)
+#define R_686 \
+	R_256 \
+	VPADDD Y14, Y2, Y2
+#define R_687 \
+	R_280 \
+	VPADDD Y14, Y3, Y3
+#define R_691 \
 	ADDQ $128, SI \
 	ADDQ $32, DI
-#define R_627 \
-	R_324 \
+#define R_692 \
+	R_359 \
 	VPBROADCASTD 4(BX), Y12
-#define R_629 \
-	R_26 \
-	VPMADDWD 1024(R14), Y14, Y14
-#define R_630 \
-	R_389 \
+#define R_694 \
+	VMOVDQU 32(DI), Y14 \
+	VPAND integerBits45<>(SB), Y14, Y14
+#define R_699 \
+	VBROADCASTSS 20(BX), Y13 \
+	VCVTDQ2PS Y10, Y10
+#define R_701 \
+	R_411 \
+	R_52 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_170 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_76 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_115
+#define R_706 \
+	R_282 \
+	R_270
+#define R_707 \
+	R_271 \
+	MOVL $4, CX
+#define R_708 \
+	R_566 \
+	R_9 \
+	R_10
+#define R_709 \
+	VMOVDQU 0(SI), Y8 \
+	R_44 \
+	R_172 \
+	R_91 \
+	R_194 \
+	R_273
+#define R_710 \
+	R_493 \
 	VMULPS Y13, Y8, Y8 \
 	VFMADD213PS 256(R9), Y14, Y8 \
 	VCVTDQ2PS Y9, Y9 \
 	VMULPS Y13, Y9, Y9 \
 	VFMADD213PS 288(R9), Y15, Y9
-#define R_631 \
-	R_238 \
-	R_267
-#define R_632 \
-	R_237 \
-	MOVL $3, CX
-#define R_633 \
-	R_596 \
-	DECQ CX \
-	JNZ clear \
-	R_203
-#define R_634 \
-	R_567 \
-	VPMADDWD 0(R14), Y4, Y4 \
-	VPMADDWD 32(R14), Y5, Y5
-#define R_635 \
-	ADDQ $128, SI \
-	ADDQ $32, BX
-#define R_637 \
-	MOVQ integerArgs_weights(AX), R8 \
-	MOVQ integerArgs_slots(AX), R9 \
-	MOVQ integerArgs_groups(AX), R12
-#define R_638 \
-	ADDQ $256, BX \
-	R_70
-#define R_639 \
+#define R_712 \
 	LEAQ 128(BX), R9 \
-	R_62 \
+	R_69 \
 	VZEROUPPER
-#define R_641 \
-	R_2 \
+#define R_714 \
+	R_6 \
 	VPADDW Y12, Y10, Y10 \
 	VPADDW Y13, Y11, Y11
-#define R_642 \
+#define R_715 \
 	MOVQ integerArgs_per(AX), R13 \
 	IMULQ integerArgs_block(AX), R13 \
 	ADDQ R8, R13 \
 	MOVQ integerArgs_decoded(AX), R14
-#define R_643 \
-	R_133 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_644 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_167 \
-	VPBROADCASTD 20(BX), Y13
-#define R_649 \
+#define R_718 \
 	VMOVDQU 0(DI), Y14 \
 	VPAND integerBits45<>(SB), Y14, Y14
-#define R_654 \
-	VBROADCASTSS 20(BX), Y13 \
-	VCVTDQ2PS Y10, Y10
-#define R_657 \
-	VPSRLD $16, Y10, Y10 \
-	VPBLENDW $0xaa, Y11, Y10, Y10
-#define R_658 \
-	VPSLLD $16, Y13, Y13 \
-	R_491
-#define R_659 \
-	VPAND integerNibble<>(SB), Y13, Y13 \
-	VPMOVZXWD 96(R13), Y14
-#define R_660 \
-	VPBLENDW $0xaa, Y14, Y12, Y12 \
-	VPMULLW integerRaiseXS<>(SB), Y12, Y12
-#define R_663 \
-	CALL integerSuper2KAVX2<>(SB) \
-	R_211
-#define R_669 \
-	R_26 \
-	VPMADDWD 1056(R14), Y14, Y14
-#define R_670 \
-	R_319 \
-	R_267
-#define R_671 \
-	R_237 \
-	MOVL $4, CX
-#define R_672 \
-	R_603 \
-	VPBROADCASTD 4(BX), Y13 \
-	VPMADDUBSW Y13, Y14, Y2 \
-	VPMADDUBSW Y13, Y15, Y3
-#define R_673 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_167 \
-	VPBROADCASTD 28(BX), Y13
-#define R_675 \
-	VMOVDQU 32(DI), Y14 \
-	VPAND integerBits45<>(SB), Y14, Y14
-#define R_676 \
+#define R_719 \
 	ADDQ $128, SI \
 	ADDQ $64, DI
-#define R_677 \
+#define R_720 \
 	ADDQ $16, BX \
-	R_70 \
+	R_94 \
 	VPADDD Y2, Y0, Y0 \
 	VPADDD Y3, Y1, Y1
-#define R_679 \
-	R_563 \
+#define R_722 \
+	R_589 \
 	VPMULLD Y14, Y6, Y6 \
 	VPMULLD Y15, Y7, Y7
-#define R_680 \
+#define R_723 \
 	VPAND integerPairs<>(SB), Y14, Y14 \
 	VPOR Y14, Y10, Y10 \
 	VPSLLD $16, Y10, Y14
-#define R_681 \
-	VPAND integerPairs<>(SB), Y14, Y14 \
-	VPOR Y14, Y11, Y11 \
-	VPSLLD $16, Y11, Y14
-#define R_682 \
+#define R_725 \
+	VPSRLD $16, Y10, Y10 \
+	VPBLENDW $0xaa, Y11, Y10, Y10
+#define R_726 \
+	VPSLLD $16, Y13, Y13 \
+	R_519
+#define R_727 \
 	VPAND integerNibble<>(SB), Y13, Y13 \
-	VPMOVZXWD 112(R13), Y14
-#define R_684 \
-	MOVL $2, CX \
-	CALL integerFactors2KAVX2<>(SB) \
-	R_234
-#define R_685 \
-	MOVL $2, CX \
-	CALL integerFactors3KAVX2<>(SB) \
-	R_234
-#define R_686 \
-	CALL integerSuper3KAVX2<>(SB) \
-	R_211
-#define R_693 \
+	VPMOVZXWD 96(R13), Y14
+#define R_728 \
+	VPBLENDW $0xaa, Y14, Y12, Y12 \
+	VPMULLW integerRaiseXS<>(SB), Y12, Y12
+#define R_730 \
+	CALL integerSuper2KAVX2<>(SB) \
+	R_212
+#define R_731 \
+	ADDQ $96, BX \
+	SUBQ $2, CX
+#define R_739 \
 	ADDQ $48, BX \
-	R_343
-#define R_694 \
-	R_133 \
-	R_300 \
-	R_301
-#define R_700 \
-	MOVQ DX, BX \
-	VPXOR Y8, Y8, Y8 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_702 \
-	VMOVDQU 128(SI), Y12 \
-	PREFETCHT0 4736(SI)
-#define R_704 \
-	VMOVDQU 192(SI), Y12 \
-	PREFETCHT0 4800(SI)
-#define R_705 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_167 \
-	VPBROADCASTD 36(BX), Y13 \
-	R_252 \
-	VPBROADCASTD 40(BX), Y13
-#define R_706 \
-	R_70 \
+	R_371
+#define R_740 \
+	R_384 \
+	R_242 \
+	R_260
+#define R_742 \
+	R_321 \
+	VPBROADCASTD 12(BX), Y13 \
+	VPMADDUBSW Y13, Y8, Y6 \
+	VPMADDUBSW Y13, Y10, Y7 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_76 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_115 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_0 \
+	R_30
+#define R_744 \
+	R_676 \
+	VPBROADCASTD 4(BX), Y13 \
+	VPMADDUBSW Y13, Y14, Y2 \
+	VPMADDUBSW Y13, Y15, Y3
+#define R_745 \
+	R_94 \
 	VPADDD Y4, Y0, Y0 \
 	VPADDD Y5, Y1, Y1 \
 	VPADDD Y6, Y2, Y2 \
 	VPADDD Y7, Y3, Y3
-#define R_710 \
+#define R_746 \
+	VPAND integerPairs<>(SB), Y14, Y14 \
+	VPOR Y14, Y11, Y11 \
+	VPSLLD $16, Y11, Y14
+#define R_747 \
+	VPAND integerNibble<>(SB), Y13, Y13 \
+	VPMOVZXWD 112(R13), Y14
+#define R_748 \
+	MOVL $2, CX \
+	CALL integerFactors2KAVX2<>(SB) \
+	R_269
+#define R_749 \
+	ADDQ $128, BX \
+	SUBQ $2, CX
+#define R_750 \
+	MOVL $2, CX \
+	CALL integerFactors3KAVX2<>(SB) \
+	R_269
+#define R_751 \
+	CALL integerSuper3KAVX2<>(SB) \
+	R_212
+#define R_757 \
 	ADDQ $64, BX \
-	R_343
-#define R_719 \
-	CALL integerSuper6KAVX2<>(SB) \
-	R_211
-#define R_720 \
-	R_278 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_279
-#define R_721 \
-	R_278 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_279
-#define R_722 \
+	R_371
+#define R_764 \
 	ADDQ $256, SI \
-	ADDQ $16, BX \
-	DECQ CX
-#define R_723 \
-	PREFETCHT0 4608(R13) \
-	CMPQ integerArgs_scale(AX), $const_scaleF16
-#define R_724 \
-	R_280 \
-	VFMADD231PS Y12, Y8, Y0
-#define R_729 \
-	VPMADDWD Y13, Y14, Y14 \
-	VPADDD Y14, Y8, Y8
-#define R_735 \
-	R_313 \
-	R_173
-#define R_739 \
-	R_169 \
-	R_49 \
+	ADDQ $32, BX
+#define R_766 \
+	VPSLLD $4, Y0, Y0 \
+	VPSLLD $4, Y1, Y1
+#define R_767 \
+	TESTQ CX, CX \
+	JZ whole1
+#define R_768 \
+	MOVL $1, R15 \
+	JMP part1
+#define R_769 \
+	XORL CX, CX \
+	JMP widen1
+#define R_770 \
+	DECQ CX \
+	JNZ clear \
+	LEAQ integerTimes<>(SB), R14
+#define R_771 \
+	R_319 \
+	R_220
+#define R_774 \
+	R_437 \
+	R_170 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_2 \
+	R_30 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_76 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_115 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_0 \
+	R_30
+#define R_785 \
+	CALL integerSuper6KAVX2<>(SB) \
+	R_212
+#define R_796 \
+	R_71 \
+	R_44 \
 	VPBROADCASTD 0(DI), Y14 \
-	R_89 \
+	R_90 \
 	VPOR Y14, Y8, Y8 \
 	VPBROADCASTD 8(DI), Y14 \
-	R_89 \
+	R_90 \
 	VPOR Y14, Y9, Y9 \
-	R_214 \
+	R_91 \
 	VPBROADCASTD 4(DI), Y14 \
-	R_89 \
-	R_304 \
-	R_89 \
-	VPOR Y14, Y11, Y11
-#define R_744 \
-	MOVL $2, CX \
-	CALL integerFactors6KAVX2<>(SB) \
-	R_234
-#define R_745 \
-	R_280 \
-	VFMADD231PS Y12, Y8, Y2
-#define R_747 \
-	R_265 \
-	VPBROADCASTD 0(BX), Y14 \
-	R_266
-#define R_748 \
-	R_265 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_266
-#define R_749 \
-	MOVQ DX, BX \
-	VPXOR Y8, Y8, Y8 \
-	VPXOR Y9, Y9, Y9 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_750 \
-	R_169 \
-	R_49 \
-	R_513 \
-	R_214 \
-	R_532
-#define R_754 \
-	R_582 \
-	VPADDD Y14, Y8, Y8
-#define R_756 \
-	R_354 \
-	R_175 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_284
-#define R_764 \
-	R_239 \
-	VPBROADCASTD 16(DI), Y14 \
-	R_89 \
-	VPOR Y14, Y8, Y8 \
-	VPBROADCASTD 24(DI), Y14 \
-	R_89 \
-	VPOR Y14, Y9, Y9 \
-	R_240 \
-	VPBROADCASTD 20(DI), Y14 \
-	R_89 \
-	R_323 \
-	R_89 \
-	VPOR Y14, Y11, Y11
-#define R_765 \
-	R_169 \
-	R_49 \
-	VMOVDQU 0(DI), Y14 \
-	R_367 \
-	R_530 \
-	R_397 \
-	VPOR Y14, Y9, Y9 \
-	R_214 \
-	VMOVDQU 32(DI), Y14 \
-	R_367 \
-	R_508 \
-	R_397 \
-	VPOR Y14, Y11, Y11
-#define R_767 \
-	MOVQ integerArgs_tiles(AX), CX \
-	SHRQ $1, CX \
-	MOVQ integerArgs_outTile(AX), DX \
-	IMULQ DX, CX \
-	ADDQ R9, CX
-#define R_768 \
-	R_239 \
-	R_513 \
-	R_240 \
-	R_532
-#define R_769 \
-	R_601 \
-	VPADDD Y14, Y8, Y8
-#define R_770 \
-	VPBROADCASTD 8(BX), Y13 \
-	R_73 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_173
-#define R_782 \
-	VMOVDQU integerRaised<>(SB), Y14 \
-	R_326
-#define R_783 \
-	VPAND integerLow2<>(SB), Y12, Y12 \
-	VPAND integerLow2<>(SB), Y13, Y13
-#define R_784 \
-	VMOVDQU Y12, 0(BX) \
-	VMOVDQU Y13, 64(BX)
-#define R_785 \
-	VMOVDQU Y12, 32(BX) \
-	VMOVDQU Y13, 96(BX)
-#define R_786 \
-	VMOVDQU Y12, 128(BX) \
-	VMOVDQU Y13, 192(BX)
-#define R_787 \
-	VMOVDQU Y12, 160(BX) \
-	VMOVDQU Y13, 224(BX)
-#define R_788 \
-	VMOVDQU 0(SI), Y12 \
-	VMOVDQU 64(SI), Y13
-#define R_791 \
-	VMOVDQU 32(SI), Y12 \
-	VMOVDQU 96(SI), Y13
-#define R_792 \
-	VMOVDQU 128(SI), Y12 \
-	VMOVDQU 192(SI), Y13
-#define R_793 \
-	VMOVDQU 160(SI), Y12 \
-	VMOVDQU 224(SI), Y13
-#define R_794 \
-	R_70 \
-	R_383
-#define R_796 \
-	R_239 \
-	R_649 \
-	R_530 \
-	R_424 \
-	VPOR Y14, Y9, Y9 \
-	R_240 \
-	R_675 \
-	R_508 \
-	R_424 \
+	R_90 \
+	R_338 \
+	R_90 \
 	VPOR Y14, Y11, Y11
 #define R_797 \
-	R_629 \
-	VPADDD Y14, Y8, Y8
-#define R_798 \
+	R_171 \
+	VPBROADCASTD 16(DI), Y14 \
+	R_90 \
+	VPOR Y14, Y8, Y8 \
+	VPBROADCASTD 24(DI), Y14 \
+	R_90 \
+	VPOR Y14, Y9, Y9 \
+	R_121 \
+	VPBROADCASTD 20(DI), Y14 \
+	R_90 \
+	R_358 \
+	R_90 \
+	VPOR Y14, Y11, Y11
+#define R_801 \
+	MOVL $2, CX \
+	CALL integerFactors6KAVX2<>(SB) \
+	R_269
+#define R_802 \
+	R_71 \
+	R_44 \
+	R_564 \
+	R_91 \
+	R_586
+#define R_805 \
+	MOVL $2, CX \
+	CALL integerFactorsXSAVX2<>(SB) \
+	R_269
+#define R_806 \
+	CALL integerSuperXSAVX2<>(SB) \
+	R_212
+#define R_807 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_130 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_220
+#define R_819 \
+	VPAND integerLow2<>(SB), Y12, Y12 \
+	VPAND integerLow2<>(SB), Y13, Y13
+#define R_820 \
+	VMOVDQU Y12, 0(BX) \
+	VMOVDQU Y13, 64(BX)
+#define R_821 \
+	VMOVDQU Y12, 32(BX) \
+	VMOVDQU Y13, 96(BX)
+#define R_822 \
+	VMOVDQU Y12, 128(BX) \
+	VMOVDQU Y13, 192(BX)
+#define R_823 \
+	VMOVDQU Y12, 160(BX) \
+	VMOVDQU Y13, 224(BX)
+#define R_824 \
+	VMOVDQU 0(SI), Y12 \
+	VMOVDQU 64(SI), Y13
+#define R_827 \
+	VMOVDQU 32(SI), Y12 \
+	VMOVDQU 96(SI), Y13
+#define R_828 \
+	R_71 \
+	R_44 \
+	VMOVDQU 0(DI), Y14 \
+	R_436 \
+	R_559 \
+	R_455 \
+	VPOR Y14, Y9, Y9 \
+	R_91 \
+	VMOVDQU 32(DI), Y14 \
+	R_436 \
+	R_540 \
+	R_455 \
+	VPOR Y14, Y11, Y11
+#define R_829 \
+	R_171 \
+	R_718 \
+	R_559 \
+	R_482 \
+	VPOR Y14, Y9, Y9 \
+	R_121 \
+	R_694 \
+	R_540 \
+	R_482 \
+	VPOR Y14, Y11, Y11
+#define R_830 \
+	R_171 \
+	R_564 \
+	R_121 \
+	R_586
+#define R_831 \
+	R_360 \
+	R_222 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_297
+#define R_832 \
 	VPBROADCASTD 16(BX), Y13 \
-	R_73 \
+	R_130 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_174 \
-	R_561
-#define R_808 \
-	VMOVDQU integerRaised<>(SB), Y14 \
-	R_327
-#define R_809 \
+	R_221 \
+	R_587
+#define R_843 \
 	VPSRLW $4, Y12, Y14 \
 	VPAND integerLow4<>(SB), Y12, Y12 \
 	VPAND integerLow4<>(SB), Y14, Y14
-#define R_810 \
-	R_319 \
-	VMOVDQU Y8, 256(R13) \
-	VMOVDQU Y9, 288(R13)
-#define R_813 \
-	R_219 \
-	VPADDD Y14, Y4, Y4
-#define R_814 \
+#define R_844 \
+	VMOVDQU 128(SI), Y12 \
+	VMOVDQU 192(SI), Y13
+#define R_845 \
+	VMOVDQU 160(SI), Y12 \
+	VMOVDQU 224(SI), Y13
+#define R_847 \
+	MOVQ integerArgs_steps(AX), CX \
 	R_242 \
+	R_260
+#define R_848 \
+	R_94 \
+	R_471
+#define R_852 \
+	R_256 \
+	VPADDD Y14, Y4, Y4
+#define R_853 \
+	R_280 \
 	VPADDD Y14, Y5, Y5
-#define R_817 \
-	R_393 \
-	R_216 \
-	R_200
-#define R_818 \
-	R_563 \
-	R_216 \
-	R_273
-#define R_819 \
-	R_679 \
-	R_550
-#define R_822 \
-	MOVQ R8, SI \
-	R_613
-#define R_824 \
-	VPSRAD $16, Y14, Y14 \
-	VCVTDQ2PS Y14, Y14
-#define R_829 \
-	MOVQ DX, R13 \
-	LEAQ 2560(BX), R14
-#define R_830 \
-	VMOVDQU 0(R14), Y4 \
-	VMOVDQU 32(R14), Y5
-#define R_833 \
-	R_669 \
-	VPADDD Y14, Y8, Y8
-#define R_834 \
-	R_562 \
-	R_286 \
+#define R_854 \
+	R_387 \
+	R_39
+#define R_860 \
+	R_588 \
+	R_299 \
 	VPBROADCASTD 16(BX), Y13 \
-	R_173 \
+	R_220 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_175
-#define R_841 \
+	R_222
+#define R_868 \
 	VPSRLW $4, Y13, Y14 \
 	VPAND integerLow4<>(SB), Y13, Y13 \
 	VPAND integerLow4<>(SB), Y14, Y14
-#define R_843 \
-	R_672 \
+#define R_869 \
+	R_361 \
+	VMOVDQU integerRaised<>(SB), Y14 \
+	R_651
+#define R_870 \
+	R_282 \
+	VMOVDQU Y8, 256(R13) \
+	VMOVDQU Y9, 288(R13)
+#define R_871 \
+	R_744 \
 	VPBROADCASTD 8(BX), Y13 \
 	VPMADDUBSW Y13, Y14, Y4 \
 	VPMADDUBSW Y13, Y15, Y5
-#define R_844 \
-	R_314 \
-	R_290 \
-	R_216 \
-	R_75
-#define R_846 \
+#define R_881 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_130 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_221 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_298 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_299 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_220 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_222
+#define R_882 \
+	R_588 \
+	R_571 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_299 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_220 \
+	R_587
+#define R_896 \
+	R_94 \
+	R_108
+#define R_898 \
+	R_385 \
+	R_251 \
+	R_164
+#define R_899 \
+	R_589 \
+	R_251 \
+	R_279
+#define R_900 \
+	R_722 \
+	R_251 \
+	R_356
+#define R_903 \
+	MOVQ R8, SI \
+	R_680
+#define R_905 \
+	VPSRAD $16, Y14, Y14 \
+	VCVTDQ2PS Y14, Y14
+#define R_906 \
+	R_590 \
+	ADDQ $128, SI
+#define R_908 \
+	R_437 \
+	R_39 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_76
+#define R_920 \
+	R_320 \
+	R_302 \
+	R_251 \
+	R_62
+#define R_922 \
 	CMPQ integerArgs_scale(AX), $const_scaleFactors \
 	JEQ scalesOut \
-	R_118
-#define R_847 \
-	PREFETCHT0 4608(R8) \
-	PREFETCHT0 4608(R8)(R11*1) \
-	PREFETCHT0 4672(R8) \
-	PREFETCHT0 4672(R8)(R11*1)
-#define R_849 \
-	VBROADCASTSS (R13), Y14 \
-	VCVTDQ2PS Y4, Y4 \
-	VMULPS Y0, Y4, Y4
-#define R_863 \
-	R_353 \
-	R_60
-#define R_867 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_73 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_174 \
+	R_152
+#define R_923 \
+	R_701 \
+	ADDQ $128, SI
+#define R_928 \
+	ADDQ $256, SI \
+	ADDQ $48, BX
+#define R_929 \
+	R_185 \
+	R_168
+#define R_930 \
+	R_720 \
+	R_186
+#define R_933 \
+	DPBUSD(13, 14, 10) \
+	DPBUSD(13, 15, 11)
+#define R_937 \
+	VPADDD Y13, Y8, Y8 \
+	VPADDD Y13, Y9, Y9
+#define R_941 \
 	VPBROADCASTD 32(BX), Y13 \
-	R_285 \
+	R_130 \
 	VPBROADCASTD 36(BX), Y13 \
-	R_286 \
+	R_221 \
 	VPBROADCASTD 40(BX), Y13 \
-	R_173 \
+	R_298 \
 	VPBROADCASTD 44(BX), Y13 \
-	R_175
-#define R_868 \
-	R_562 \
-	R_536 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_286 \
-	VPBROADCASTD 20(BX), Y13 \
-	R_173 \
-	R_561
-#define R_871 \
-	R_355 \
-	VMOVDQU integerRaised<>(SB), Y14 \
-	R_583
-#define R_872 \
-	R_637 \
+	R_571 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_299 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_220 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_222 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_297
+#define R_942 \
+	R_633 \
+	R_39 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_76
+#define R_949 \
+	R_679 \
 	CMPQ integerArgs_scale(AX), $const_scaleFactors \
 	JNE group \
 	XORL R11, R11 \
 	MOVL $1, CX
-#define R_873 \
+#define R_950 \
+	R_774 \
+	ADDQ $128, SI
+#define R_951 \
+	R_165 \
+	VPADDD Y14, Y6, Y6 \
+	R_166 \
+	VPADDD Y14, Y7, Y7
+#define R_952 \
+	R_766 \
+	VPSLLD $4, Y2, Y2 \
+	VPSLLD $4, Y3, Y3
+#define R_953 \
+	ADDQ $256, SI \
+	ADDQ $64, BX
+#define R_954 \
+	R_185 \
+	R_242
+#define R_957 \
+	VFMADD231PS 64(SI), Y13, Y8 \
+	VMOVUPS Y8, 256(R9) \
+	VFMADD231PS 96(SI), Y13, Y9 \
+	VMOVUPS Y9, 288(R9)
+#define R_964 \
+	VPADDD 256(R13), Y8, Y8 \
+	VPADDD 288(R13), Y9, Y9
+#define R_969 \
+	MOVQ integerArgs_steps(AX), CX \
+	MOVQ integerArgs_planes(AX), R10
+#define R_970 \
+	CMPQ CX, $1 \
+	JEQ half
+#define R_971 \
+	VMOVDQU 256(SI), Y14 \
+	VMOVDQU 288(SI), Y15
+#define R_972 \
+	VMOVDQU 320(SI), Y14 \
+	VMOVDQU 352(SI), Y15
+#define R_973 \
+	VMOVDQU 384(SI), Y14 \
+	VMOVDQU 416(SI), Y15
+#define R_974 \
+	VMOVDQU 448(SI), Y14 \
+	VMOVDQU 480(SI), Y15
+#define R_975 \
+	TESTQ R15, R15 \
+	JZ first
+#define R_979 \
+	MOVL $1, R15 \
+	JMP part
+#define R_980 \
+	XORL CX, CX \
+	JMP widen
+#define R_982 \
+	R_633 \
+	R_170 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 64(BX), Y13 \
+	R_76 \
+	VPBROADCASTD 68(BX), Y13 \
+	R_115
+#define R_987 \
+	VPMADDWD Y14, Y13, Y12 \
+	VPADDD Y12, Y8, Y8 \
+	VPMADDWD Y15, Y13, Y12 \
+	VPADDD Y12, Y9, Y9
+#define R_991 \
+	VMOVUPS Y10, 320(R9) \
+	VMOVUPS Y11, 352(R9) \
+	JMP added
+#define R_994 \
+	CMPQ integerArgs_planes(AX), $1 \
+	JEQ whole \
+	SUBQ integerArgs_second(AX), R14
+#define R_995 \
+	XORL R15, R15 \
+	ADDQ $128, SI
+#define R_1000 \
+	R_824 \
+	VPBROADCASTD 0(BX), Y14
+#define R_1001 \
+	R_256 \
+	VPADDD Y14, Y6, Y6
+#define R_1002 \
+	R_280 \
+	VPADDD Y14, Y7, Y7
+#define R_1009 \
+	MOVQ DX, R13 \
+	LEAQ 2560(BX), R14
+#define R_1010 \
+	VMOVDQU 0(R14), Y4 \
+	VMOVDQU 32(R14), Y5
+#define R_1011 \
+	LEAQ (R13)(R15*1), SI \
+	MOVQ integerArgs_per(AX), CX
+#define R_1020 \
+	VPBROADCASTD 72(BX), Y13 \
+	R_78 \
+	VPBROADCASTD 76(BX), Y13 \
+	R_52 \
+	VPBROADCASTD 80(BX), Y13 \
+	R_170 \
+	VPBROADCASTD 84(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 88(BX), Y13 \
+	R_76 \
+	VPBROADCASTD 92(BX), Y13 \
+	R_115
+#define R_1023 \
+	R_409 \
+	R_182 \
+	R_493 \
+	VMULPS Y14, Y8, Y8 \
+	VFMADD213PS 256(R9), Y13, Y8 \
+	VCVTDQ2PS Y9, Y9 \
+	VMULPS Y15, Y9, Y9 \
+	VFMADD213PS 288(R9), Y13, Y9
+#define R_1024 \
+	R_699 \
+	VMULPS Y13, Y10, Y10 \
+	VFMADD213PS 320(R9), Y14, Y10 \
+	VCVTDQ2PS Y11, Y11 \
+	VMULPS Y13, Y11, Y11 \
+	VFMADD213PS 352(R9), Y15, Y11
+#define R_1025 \
+	TESTQ CX, CX \
+	JNZ more \
+	DECQ R10 \
+	JZ planesEnd \
+	ADDQ integerArgs_second(AX), R14 \
+	MOVQ DX, BX \
+	MOVQ integerArgs_steps(AX), CX
+#define R_1026 \
+	R_144 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_183
+#define R_1028 \
+	R_871 \
+	VPBROADCASTD 12(BX), Y13 \
+	VPMADDUBSW Y13, Y14, Y6 \
+	VPMADDUBSW Y13, Y15, Y7
+#define R_1029 \
+	R_827 \
+	VPBROADCASTD 0(BX), Y14
+#define R_1030 \
+	ADDQ R11, R13 \
+	ADDQ $1024, R14 \
+	DECQ CX \
+	JNZ tile
+#define R_1031 \
+	PREFETCHT0 4608(R8) \
+	PREFETCHT0 4608(R8)(R11*1) \
+	PREFETCHT0 4672(R8) \
+	PREFETCHT0 4672(R8)(R11*1)
+#define R_1036 \
+	VFMADD213PS 0(DI), Y14, Y4 \
+	VMOVUPS Y4, 0(DI) \
+	VCVTDQ2PS Y5, Y5 \
+	VMULPS Y1, Y5, Y5
+#define R_1049 \
+	ADDQ $16, BX \
+	R_370
+#define R_1052 \
+	VPBROADCASTD 64(BX), Y13 \
+	R_78 \
+	VPBROADCASTD 68(BX), Y13 \
+	R_52 \
+	VPBROADCASTD 72(BX), Y13 \
+	R_170 \
+	VPBROADCASTD 76(BX), Y13 \
+	R_2 \
+	R_30 \
+	VPBROADCASTD 80(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 84(BX), Y13 \
+	R_76 \
+	VPBROADCASTD 88(BX), Y13 \
+	R_115 \
+	VPBROADCASTD 92(BX), Y13 \
+	R_0 \
+	R_30
+#define R_1054 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_144 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_183
+#define R_1055 \
 	MOVQ CX, R15 \
 	SHLQ $2, R15 \
 	MOVQ R8, SI \
 	MOVQ R9, DI \
 	MOVQ integerArgs_decoded(AX), BX
-#define R_874 \
-	VFMADD213PS 0(DI), Y14, Y4 \
-	VMOVUPS Y4, 0(DI) \
-	VCVTDQ2PS Y5, Y5 \
-	VMULPS Y1, Y5, Y5
-#define R_882 \
-	VPBROADCASTD 8(BX), Y13 \
-	R_167 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_60
-#define R_895 \
+#define R_1063 \
+	R_261 \
+	R_367 \
+	R_62
+#define R_1064 \
+	R_368 \
+	R_27 \
+	R_369
+#define R_1066 \
+	R_368 \
+	R_53 \
+	R_369
+#define R_1068 \
+	R_681 \
+	R_922 \
+	R_229
+#define R_1072 \
+	R_488 \
+	R_467 \
+	VPBROADCASTD 4(BX), Y13 \
+	R_468
+#define R_1076 \
+	R_657 \
+	VPBROADCASTD 4(BX), Y14
+#define R_1077 \
+	VPAND integerNibbles<>(SB), Y11, Y11 \
+	VMOVDQU 192(R13), Y14
+#define R_1081 \
+	VMOVDQA Y13, Y12 \
+	VMOVDQU 32(R13), Y13
+#define R_1085 \
+	ADDQ $48, BX \
+	R_370
+#define R_1087 \
+	VPBROADCASTD 96(BX), Y13 \
+	R_78 \
+	VPBROADCASTD 100(BX), Y13 \
+	R_52 \
+	VPBROADCASTD 104(BX), Y13 \
+	R_170 \
+	VPBROADCASTD 108(BX), Y13 \
+	R_2 \
+	R_30 \
+	VPBROADCASTD 112(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 116(BX), Y13 \
+	R_76 \
+	VPBROADCASTD 120(BX), Y13 \
+	R_115 \
+	VPBROADCASTD 124(BX), Y13 \
+	R_0 \
+	R_30
+#define R_1088 \
+	ADDQ R15, SI \
+	R_603 \
+	JNZ pair \
+	MOVQ integerArgs_per(AX), CX \
+	SHLQ $5, CX \
+	SUBQ CX, BX \
+	VBROADCASTSS (R13), Y14 \
+	VCVTDQ2PS Y4, Y4 \
+	VMULPS Y0, Y4, Y4
+#define R_1090 \
 	ADDQ $1024, BX \
 	MOVQ integerArgs_tiles(AX), DI \
 	SHRQ $1, DI \
@@ -1665,67 +1981,77 @@
 	ADDQ R9, DI \
 	LEAQ (R8)(R11*1), SI \
 	JMP tile
-#define R_896 \
-	ADDQ R15, DX \
-	R_93 \
-	R_176 \
-	R_251 \
-	MOVQ integerArgs_per(AX), CX \
-	SHRQ $1, CX \
-	IMULQ R15, CX \
-	ADDQ CX, DX \
-	ADDQ integerArgs_tail(AX), R8 \
-	SUBQ integerArgs_per(AX), R12
-#define R_897 \
-	R_423 \
-	R_60 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_142
-#define R_911 \
-	R_133 \
-	R_300 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_915 \
-	VMOVDQU 64(SI), Y12 \
-	PREFETCHT0 4672(SI)
-#define R_916 \
-	TESTQ R11, R11 \
-	JZ end \
-	R_767
-#define R_917 \
-	R_133 \
-	R_143
-#define R_918 \
-	DECQ CX \
-	JNZ clear \
-	LEAQ integerTimes<>(SB), R14
-#define R_919 \
-	MOVL $2, CX \
-	CALL integerFactorsXSAVX2<>(SB)
-#define R_920 \
-	R_677 \
-	R_183
-#define R_924 \
-	DPBUSD(13, 14, 10) \
-	DPBUSD(13, 15, 11)
-#define R_926 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_73 \
-	VPBROADCASTD 36(BX), Y13 \
-	R_174 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_285 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_536 \
-	VPBROADCASTD 48(BX), Y13 \
-	R_286 \
-	VPBROADCASTD 52(BX), Y13 \
-	R_173 \
+#define R_1092 \
+	R_350 \
+	R_367 \
+	R_164
+#define R_1096 \
+	R_847 \
+	VPXOR Y8, Y8, Y8 \
+	VPXOR Y9, Y9, Y9
+#define R_1097 \
+	R_1054 \
 	VPBROADCASTD 56(BX), Y13 \
-	R_175 \
-	VPBROADCASTD 60(BX), Y13 \
-	R_284
-#define R_927 \
+	R_257
+#define R_1098 \
+	R_658 \
+	VPBROADCASTD 4(BX), Y14
+#define R_1099 \
+	VPAND integerNibbles<>(SB), Y11, Y11 \
+	VMOVDQU 224(R13), Y14
+#define R_1100 \
+	MOVQ integerArgs_weights(AX), R8 \
+	ADDQ $1024, integerArgs_decoded(AX) \
+	MOVL $1, CX
+#define R_1101 \
+	SUBQ $1024, integerArgs_decoded(AX) \
+	R_715 \
+	MOVQ integerArgs_per(AX), CX
+#define R_1102 \
+	VMOVDQA Y13, Y12 \
+	VMOVDQU 64(R13), Y13
+#define R_1104 \
+	ADDQ $64, SI \
+	R_521
+#define R_1105 \
+	ADDQ $64, BX \
+	R_370
+#define R_1108 \
+	R_796 \
+	VPBROADCASTD 0(BX), Y12
+#define R_1109 \
+	R_124 \
+	R_155 \
+	LEAQ integerTimes<>(SB), R14
+#define R_1110 \
+	R_590 \
+	ADDQ $256, SI
+#define R_1111 \
+	CMPQ CX, $1 \
+	JEQ half1 \
+	R_646
+#define R_1112 \
+	R_345 \
+	ADDQ $192, SI \
+	R_770
+#define R_1114 \
+	ADDQ $32, BX \
+	R_745 \
+	R_186
+#define R_1117 \
+	R_43 \
+	VPOR Y14, Y13, Y13
+#define R_1118 \
+	VMOVDQU 0(SI), Y12 \
+	R_361
+#define R_1119 \
+	VMOVDQU integerValues<>(SB), Y14 \
+	R_651
+#define R_1121 \
+	R_572 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_573
+#define R_1122 \
 	VFMADD213PS 32(DI), Y14, Y5 \
 	VMOVUPS Y5, 32(DI) \
 	ADDQ $64, DI \
@@ -1738,1111 +2064,568 @@
 	JZ end \
 	MOVQ integerArgs_decoded(AX), CX \
 	CMPQ BX, CX
-#define R_928 \
-	R_644 \
-	R_252 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_60 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_142
-#define R_929 \
-	VPBROADCASTD 48(BX), Y13 \
-	R_167 \
-	VPBROADCASTD 52(BX), Y13 \
-	R_252 \
-	VPBROADCASTD 56(BX), Y13
-#define R_938 \
-	R_634 \
-	VPMADDWD 0(R14), Y6, Y6 \
-	VPMADDWD 32(R14), Y7, Y7
-#define R_939 \
-	R_122 \
-	VPADDD Y14, Y6, Y6 \
-	R_123 \
-	VPADDD Y14, Y7, Y7
-#define R_940 \
-	R_511 \
-	PREFETCHT0 4672(SI)
-#define R_941 \
-	R_133 \
-	R_143 \
-	R_176
-#define R_945 \
-	VPADDD Y13, Y8, Y8 \
-	VPADDD Y13, Y9, Y9
-#define R_953 \
-	VPADDD 256(R13), Y8, Y8 \
-	VPADDD 288(R13), Y9, Y9
-#define R_958 \
-	MOVQ integerArgs_steps(AX), CX \
-	MOVQ integerArgs_planes(AX), R10
-#define R_959 \
-	VMOVDQU 256(SI), Y14 \
-	VMOVDQU 288(SI), Y15
-#define R_960 \
-	VMOVDQU 320(SI), Y14 \
-	VMOVDQU 352(SI), Y15
-#define R_961 \
-	VMOVDQU 384(SI), Y14 \
-	VMOVDQU 416(SI), Y15
-#define R_962 \
-	VMOVDQU 448(SI), Y14 \
-	VMOVDQU 480(SI), Y15
-#define R_963 \
-	R_574 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_60 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_142 \
-	VPBROADCASTD 20(BX), Y13 \
-	R_271
-#define R_969 \
-	VFMADD231PS 64(SI), Y13, Y8 \
-	VMOVUPS Y8, 256(R9) \
-	VFMADD231PS 96(SI), Y13, Y9 \
-	VMOVUPS Y9, 288(R9)
-#define R_971 \
-	VPMADDWD Y14, Y13, Y12 \
-	VPADDD Y12, Y8, Y8 \
-	VPMADDWD Y15, Y13, Y12 \
-	VPADDD Y12, Y9, Y9
-#define R_976 \
-	VMOVUPS Y10, 320(R9) \
-	VMOVUPS Y11, 352(R9) \
-	JMP added
-#define R_981 \
-	XORL R15, R15 \
-	ADDQ $128, SI
-#define R_986 \
-	R_788 \
-	VPBROADCASTD 0(BX), Y14
-#define R_987 \
-	R_219 \
-	VPADDD Y14, Y6, Y6
-#define R_988 \
+#define R_1123 \
+	ADDQ R15, DX \
 	R_242 \
-	VPADDD Y14, Y7, Y7
-#define R_991 \
-	LEAQ (R13)(R15*1), SI \
-	MOVQ integerArgs_per(AX), CX
-#define R_994 \
-	R_133 \
-	R_300 \
-	R_143
-#define R_995 \
-	R_638 \
-	R_846 \
-	R_194
-#define R_999 \
-	R_403 \
-	R_379 \
-	VPBROADCASTD 4(BX), Y13 \
-	R_380
-#define R_1000 \
-	R_673 \
-	R_252 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_321 \
-	VPBROADCASTD 36(BX), Y13 \
-	R_60 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_142 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_271
-#define R_1006 \
-	R_654 \
-	VMULPS Y13, Y10, Y10 \
-	VFMADD213PS 320(R9), Y14, Y10 \
-	VCVTDQ2PS Y11, Y11 \
-	VMULPS Y13, Y11, Y11 \
-	VFMADD213PS 352(R9), Y15, Y11
-#define R_1009 \
-	CMPQ integerArgs_planes(AX), $1 \
-	JEQ whole \
-	SUBQ integerArgs_second(AX), R14
-#define R_1010 \
-	R_102 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_166
-#define R_1012 \
-	R_843 \
-	VPBROADCASTD 12(BX), Y13 \
-	VPMADDUBSW Y13, Y14, Y6 \
-	VPMADDUBSW Y13, Y15, Y7
-#define R_1013 \
-	R_791 \
-	VPBROADCASTD 0(BX), Y14
-#define R_1014 \
-	ADDQ R11, R13 \
-	ADDQ $1024, R14 \
-	DECQ CX \
-	JNZ tile
-#define R_1017 \
-	R_133 \
-	R_300 \
-	R_143 \
-	R_176
-#define R_1021 \
-	R_589 \
-	VPBROADCASTD 4(BX), Y14
-#define R_1022 \
-	VPAND integerNibbles<>(SB), Y11, Y11 \
-	VMOVDQU 192(R13), Y14
-#define R_1026 \
-	VMOVDQA Y13, Y12 \
-	VMOVDQU 32(R13), Y13
-#define R_1034 \
-	ADDQ $16, BX \
-	R_349
-#define R_1035 \
-	ADDQ $96, BX \
-	SUBQ $2, CX
-#define R_1036 \
-	R_634 \
-	R_347 \
-	R_273
-#define R_1037 \
-	R_574 \
-	VPBROADCASTD 12(BX), Y13 \
-	VPMADDUBSW Y13, Y8, Y6 \
-	VPMADDUBSW Y13, Y10, Y7 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_60 \
-	VPBROADCASTD 20(BX), Y13 \
-	R_142 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_271 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_4 \
-	R_99
-#define R_1039 \
-	R_392 \
-	R_182 \
-	R_389 \
-	VMULPS Y14, Y8, Y8 \
-	VFMADD213PS 256(R9), Y13, Y8 \
-	VCVTDQ2PS Y9, Y9 \
-	VMULPS Y15, Y9, Y9 \
-	VFMADD213PS 288(R9), Y13, Y9 \
-	R_587
-#define R_1040 \
-	TESTQ CX, CX \
-	JNZ more \
-	DECQ R10 \
-	JZ planesEnd \
-	ADDQ integerArgs_second(AX), R14 \
-	MOVQ DX, BX \
-	MOVQ integerArgs_steps(AX), CX
-#define R_1041 \
-	ADDQ R15, SI \
-	R_622 \
-	JNZ pair \
+	R_260 \
 	MOVQ integerArgs_per(AX), CX \
-	SHLQ $5, CX \
-	SUBQ CX, BX
-#define R_1042 \
-	R_301 \
-	VPXOR Y8, Y8, Y8 \
-	VPXOR Y9, Y9, Y9
-#define R_1044 \
-	R_590 \
-	VPBROADCASTD 4(BX), Y14
-#define R_1045 \
-	VPAND integerNibbles<>(SB), Y11, Y11 \
-	VMOVDQU 224(R13), Y14
-#define R_1046 \
-	MOVQ integerArgs_weights(AX), R8 \
-	ADDQ $1024, integerArgs_decoded(AX) \
-	MOVL $1, CX
-#define R_1047 \
-	SUBQ $1024, integerArgs_decoded(AX) \
-	R_642 \
-	MOVQ integerArgs_per(AX), CX
-#define R_1048 \
-	VMOVDQA Y13, Y12 \
-	VMOVDQU 64(R13), Y13
-#define R_1050 \
-	VCVTPH2PS 0(SI), Y0 \
-	VCVTPH2PS 16(SI), Y1 \
-	R_829
-#define R_1052 \
-	ADDQ $64, SI \
-	R_493
-#define R_1053 \
-	R_346 \
-	R_347 \
-	R_75
-#define R_1056 \
-	ADDQ $48, BX \
-	R_349
-#define R_1057 \
-	ADDQ $128, BX \
-	SUBQ $2, CX
-#define R_1058 \
-	R_938 \
-	R_347 \
-	R_273 \
-	R_342
-#define R_1060 \
-	ADDQ $128, SI \
-	R_503
-#define R_1062 \
-	R_739 \
-	VPBROADCASTD 0(BX), Y12
-#define R_1064 \
-	R_700 \
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
-#define R_1073 \
-	VPMOVZXWD 48(R13), Y13 \
-	VPSLLD $16, Y13, Y13
-#define R_1074 \
-	R_280 \
-	VFMADD231PS Y12, Y8, Y1
-#define R_1075 \
-	R_705 \
-	R_321 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_16 \
-	R_99 \
-	VPBROADCASTD 48(BX), Y13 \
-	R_60 \
-	VPBROADCASTD 52(BX), Y13 \
-	R_142 \
-	VPBROADCASTD 56(BX), Y13 \
-	R_271 \
-	VPBROADCASTD 60(BX), Y13 \
-	R_4 \
-	R_99
-#define R_1076 \
-	VPBROADCASTD 48(BX), Y13 \
-	R_102 \
-	VPBROADCASTD 52(BX), Y13 \
-	R_166 \
-	VPBROADCASTD 56(BX), Y13 \
-	R_249
-#define R_1077 \
-	R_847 \
+	SHRQ $1, CX \
+	IMULQ R15, CX \
+	ADDQ CX, DX \
+	ADDQ integerArgs_tail(AX), R8 \
+	SUBQ integerArgs_per(AX), R12
+#define R_1124 \
+	R_453 \
+	R_367 \
+	R_279
+#define R_1125 \
+	R_368 \
+	R_167 \
+	R_369
+#define R_1127 \
+	R_368 \
+	R_282 \
+	R_369
+#define R_1128 \
+	R_1031 \
 	PREFETCHT0 4736(R8) \
 	PREFETCHT0 4736(R8)(R11*1) \
 	PREFETCHT0 4800(R8) \
 	PREFETCHT0 4800(R8)(R11*1)
-#define R_1078 \
-	R_567 \
-	R_347 \
-	R_200
-#define R_1080 \
-	ADDQ $64, BX \
-	R_349
-#define R_1084 \
-	R_765 \
-	VPBROADCASTD 0(BX), Y12
-#define R_1086 \
-	VPBROADCASTD 12(BX), Y14 \
-	R_279 \
-	R_722
-#define R_1087 \
-	R_579 \
-	R_723 \
-	JEQ half0 \
-	JGT other0
-#define R_1088 \
-	R_15 \
-	VPMOVZXWD 32(R13), Y13 \
-	VPSLLD $16, Y13, Y13
-#define R_1089 \
-	VMOVDQU 0(SI), Y12 \
-	R_720
-#define R_1095 \
-	R_280 \
-	VFMADD231PS Y12, Y8, Y3
-#define R_1103 \
-	PREFETCHT0 4608(R13) \
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-#define R_1104 \
-	VCVTPH2PS 0(R13), Y12 \
-	VCVTPH2PS 32(R13), Y13
-#define R_1105 \
-	VMOVUPS 0(R13), Y12 \
-	VMOVUPS 64(R13), Y13
-#define R_1106 \
-	VPBROADCASTD 8(BX), Y14 \
-	R_729
-#define R_1107 \
-	VCVTPH2PS 16(R13), Y12 \
-	VCVTPH2PS 48(R13), Y13
-#define R_1108 \
-	VMOVUPS 32(R13), Y12 \
-	VMOVUPS 96(R13), Y13
-#define R_1109 \
-	R_749 \
-	TESTQ $const_scaleZero, integerArgs_scale(AX)
-#define R_1114 \
-	R_278 \
-	VPBROADCASTD 4(BX), Y14 \
-	R_279
-#define R_1115 \
-	VMOVDQU 192(SI), Y12 \
-	R_278
-#define R_1116 \
-	R_579 \
-	CMPQ integerArgs_scale(AX), $const_scaleF16 \
-	JEQ half1 \
-	JGT other1 \
-	R_45
-#define R_1117 \
-	R_598 \
-	R_723 \
-	JEQ half2 \
-	JGT other2
-#define R_1119 \
-	ADDQ DX, R9 \
-	DECQ R10 \
-	JNZ tile \
-	ADDQ R11, R8 \
-	LEAQ (CX)(DX*1), R9
-#define R_1122 \
-	VPBROADCASTD 12(BX), Y14 \
-	R_266 \
-	R_722
-#define R_1123 \
-	VPMOVZXBD 32(R13), Y13 \
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-#define R_1124 \
-	VPMOVZXBD 64(R13), Y13 \
-	VMOVUPS 0(R13), Y12
-#define R_1125 \
-	VMOVDQU 0(SI), Y12 \
-	R_747
-#define R_1126 \
-	VPMOVZXBD 72(R13), Y13 \
-	VMOVUPS 32(R13), Y12
-#define R_1130 \
-	R_531 \
-	VFMADD231PS Y12, Y9, Y1
 #define R_1131 \
-	R_280 \
-	VFMADD231PS Y12, Y8, Y4
-#define R_1135 \
-	R_750 \
+	R_828 \
 	VPBROADCASTD 0(BX), Y12
+#define R_1132 \
+	R_124 \
+	R_272 \
+	LEAQ integerTimes<>(SB), R14
+#define R_1133 \
+	R_952 \
+	VPSLLD $4, Y4, Y4 \
+	VPSLLD $4, Y5, Y5
+#define R_1135 \
+	CMPQ CX, $1 \
+	JEQ half1 \
+	R_709
 #define R_1136 \
-	R_577 \
-	R_312 \
-	VPBROADCASTD 0(BX), Y14
-#define R_1137 \
-	R_312 \
-	VPBROADCASTD 8(BX), Y14
-#define R_1139 \
-	ADDQ $128, SI \
-	ADDQ $16, BX \
-	DECQ CX
-#define R_1141 \
-	R_598 \
-	CMPQ integerArgs_scale(AX), $const_scaleF16 \
-	JEQ half3 \
-	JGT other3 \
-	R_45
-#define R_1142 \
-	XORL R11, R11 \
-	MOVQ $1, R10 \
-	MOVQ integerArgs_tiles(AX), CX \
-	TESTQ $1, CX \
-	JNZ tile
-#define R_1143 \
-	R_265 \
-	VPBROADCASTD 4(BX), Y14 \
-	R_266
-#define R_1144 \
-	VMOVDQU 192(SI), Y12 \
-	R_265
-#define R_1145 \
-	VPMOVZXBD 40(R13), Y13 \
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-#define R_1146 \
-	VPBROADCASTD 4(BX), Y14 \
-	R_201 \
-	VPADDD Y15, Y9, Y9
-#define R_1147 \
-	R_721 \
-	VPBROADCASTD 12(BX), Y14 \
-	R_580
-#define R_1148 \
-	R_278 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_279 \
-	VPBROADCASTD 20(BX), Y14 \
-	R_580
-#define R_1151 \
-	R_531 \
-	VFMADD231PS Y12, Y9, Y3
-#define R_1152 \
-	R_280 \
-	VFMADD231PS Y12, Y8, Y6
-#define R_1156 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_729
-#define R_1157 \
-	VPBROADCASTD 20(BX), Y14 \
-	VPMADDWD Y13, Y14, Y14 \
-	VPADDD Y14, Y9, Y9
-#define R_1158 \
-	VMOVDQU 0(SI), Y12 \
-	R_312 \
-	VPBROADCASTD 0(BX), Y14
-#define R_1162 \
-	ADDQ $32, BX \
-	R_706 \
-	R_183
-#define R_1171 \
-	CALL integerSuperXSRaisedAVX2<>(SB) \
-	R_211
-#define R_1174 \
-	R_44 \
-	VPOR Y14, Y13, Y13
-#define R_1175 \
-	R_784 \
-	VMOVDQU 32(SI), Y12 \
-	R_355
-#define R_1176 \
-	VPBROADCASTD 24(BX), Y14 \
-	R_279 \
-	VPBROADCASTD 28(BX), Y14 \
-	R_580 \
-	R_599 \
-	DECQ CX
-#define R_1177 \
-	R_531 \
-	VFMADD231PS Y12, Y9, Y5
-#define R_1178 \
-	VPBROADCASTD 4(BX), Y14 \
-	R_172
-#define R_1179 \
-	R_748 \
-	VPBROADCASTD 12(BX), Y14 \
-	R_600
-#define R_1180 \
-	R_265 \
-	VPBROADCASTD 16(BX), Y14 \
-	R_266 \
-	VPBROADCASTD 20(BX), Y14 \
-	R_600
-#define R_1183 \
-	VMOVDQU 64(SI), Y12 \
-	R_514 \
-	VPBROADCASTD 12(BX), Y14
-#define R_1184 \
-	VPADDD Y14, Y9, Y9 \
-	VMOVDQU 0(SI), Y12 \
-	R_514 \
-	VPBROADCASTD 8(BX), Y14
-#define R_1185 \
-	R_312 \
-	VPBROADCASTD 16(BX), Y14
-#define R_1186 \
-	VPADDD Y14, Y9, Y9 \
-	R_635 \
-	DECQ CX
-#define R_1189 \
-	R_169 \
-	R_49 \
-	R_782 \
-	R_214 \
-	R_808
-#define R_1192 \
 	VPSRLW $0, Y14, Y12 \
 	VPSRLW $2, Y14, Y13 \
-	R_783
-#define R_1193 \
-	VMOVDQU 0(SI), Y12 \
-	R_355
-#define R_1194 \
-	R_89 \
+	R_819
+#define R_1137 \
+	R_820 \
+	VMOVDQU 32(SI), Y12 \
+	R_361
+#define R_1138 \
+	R_90 \
 	VPOR Y14, Y13, Y13
-#define R_1195 \
-	VMOVDQU integerValues<>(SB), Y14 \
-	R_583
-#define R_1197 \
-	R_537 \
+#define R_1140 \
+	R_251 \
+	R_356 \
+	R_964
+#define R_1142 \
 	VPBROADCASTD 12(BX), Y13 \
-	R_538
-#define R_1201 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_102
-#define R_1203 \
+	R_144
+#define R_1144 \
 	VPBROADCASTD 24(BX), Y13 \
-	R_1010
-#define R_1204 \
+	R_1026
+#define R_1145 \
 	VPBROADCASTD 32(BX), Y13 \
-	R_249
-#define R_1208 \
-	R_219 \
+	R_257
+#define R_1149 \
+	R_686 \
+	VPBROADCASTD 8(BX), Y14
+#define R_1150 \
+	R_256 \
 	VPADDD Y14, Y8, Y8
-#define R_1214 \
-	R_531 \
-	VFMADD231PS Y12, Y9, Y7
-#define R_1215 \
-	VPBROADCASTD 24(BX), Y14 \
-	R_266 \
-	VPBROADCASTD 28(BX), Y14 \
-	R_600 \
-	R_599 \
-	DECQ CX
-#define R_1216 \
-	VMOVDQU 0(SI), Y12 \
-	R_514 \
-	VPBROADCASTD 4(BX), Y14
-#define R_1217 \
-	R_511 \
-	R_514 \
-	VPBROADCASTD 24(BX), Y14
-#define R_1218 \
-	R_169 \
-	VMOVDQU 64(SI), Y9 \
-	PREFETCHT0 4672(SI) \
-	VMOVDQU 32(SI), Y10 \
-	VMOVDQU 96(SI), Y11
-#define R_1219 \
-	VMOVDQU 128(SI), Y8 \
-	PREFETCHT0 4736(SI) \
-	VMOVDQU 192(SI), Y9 \
-	PREFETCHT0 4800(SI) \
-	VMOVDQU 160(SI), Y10 \
-	VMOVDQU 224(SI), Y11
-#define R_1220 \
-	R_239 \
-	R_782 \
-	R_240 \
-	R_808
-#define R_1221 \
+#define R_1151 \
+	R_280 \
+	VPADDD Y14, Y9, Y9
+#define R_1158 \
+	R_304 \
+	VMOVDQU Y14, 0(R14)(R15*2)
+#define R_1160 \
+	R_677 \
+	R_367 \
+	R_356
+#define R_1163 \
+	R_802 \
+	VPBROADCASTD 0(BX), Y12
+#define R_1164 \
 	VPSRLW $4, Y14, Y12 \
 	VPSRLW $6, Y14, Y13 \
-	R_783
-#define R_1222 \
-	R_785 \
+	R_819
+#define R_1165 \
+	R_821 \
 	VMOVDQU 64(SI), Y12 \
-	R_355
-#define R_1223 \
-	R_810 \
+	R_361
+#define R_1166 \
+	R_870 \
 	VMOVDQU Y10, 320(R13) \
 	VMOVDQU Y11, 352(R13)
-#define R_1224 \
-	R_102 \
+#define R_1167 \
+	R_144 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_166
-#define R_1225 \
-	R_1076 \
+	R_183
+#define R_1168 \
+	R_1097 \
 	VPBROADCASTD 60(BX), Y13 \
-	R_291
-#define R_1226 \
-	R_1012 \
+	R_303
+#define R_1169 \
+	R_1028 \
 	VPBROADCASTD 16(BX), Y13 \
 	VPMADDUBSW Y13, Y14, Y8 \
 	VPMADDUBSW Y13, Y15, Y9
-#define R_1227 \
-	R_618 \
+#define R_1170 \
+	R_687 \
 	VPBROADCASTD 8(BX), Y14
-#define R_1228 \
-	R_242 \
-	VPADDD Y14, Y9, Y9
-#define R_1234 \
-	R_292 \
-	VMOVDQU Y14, 0(R14)(R15*2)
-#define R_1238 \
+#define R_1175 \
+	XORL R15, R15 \
+	MOVQ integerArgs_per(AX), DI \
+	SHLQ $5, DI
+#define R_1176 \
+	R_304 \
+	VMOVDQU Y14, 64(R14)(R15*2)
+#define R_1179 \
 	DECQ CX \
 	JNZ group \
 	VZEROUPPER
-#define R_1242 \
+#define R_1184 \
 	VPBROADCASTD (SI), Y14 \
 	VPMADDWD 2048(BX), Y14, Y15
-#define R_1245 \
+#define R_1187 \
 	ADDQ $32, BX \
 	SUBQ $2, CX
-#define R_1252 \
-	R_786 \
+#define R_1189 \
+	R_632 \
+	ADDQ $128, SI
+#define R_1190 \
+	VPBROADCASTD 4(BX), Y13 \
+	R_359
+#define R_1197 \
+	R_822 \
 	VMOVDQU 96(SI), Y12 \
-	R_355
-#define R_1253 \
-	R_619 \
-	VPBROADCASTD 8(BX), Y14
-#define R_1254 \
-	R_1047 \
+	R_361
+#define R_1198 \
+	R_1101 \
 	VCVTPH2PS (R13), Y12 \
 	VCVTPH2PS 16(R13), Y13 \
 	LEAQ 1024(R14), SI \
 	MOVQ R14, DI
-#define R_1256 \
-	XORL R15, R15 \
-	MOVQ integerArgs_per(AX), DI \
-	SHLQ $5, DI
-#define R_1257 \
-	R_292 \
-	VMOVDQU Y14, 64(R14)(R15*2)
-#define R_1259 \
-	R_1077 \
+#define R_1200 \
+	R_304 \
+	VMOVDQU Y14, 32(R14)(R15*2)
+#define R_1202 \
+	R_1128 \
 	PREFETCHT0 4864(R8) \
 	PREFETCHT0 4864(R8)(R11*1) \
-	R_873
-#define R_1260 \
+	R_1055
+#define R_1203 \
+	VCVTPH2PS 0(SI), Y0 \
+	VCVTPH2PS 16(SI), Y1 \
+	R_1009
+#define R_1204 \
 	VPADDD Y15, Y5, Y5 \
-	R_1041 \
-	R_849 \
-	R_874 \
-	R_927
-#define R_1270 \
+	R_1088 \
+	R_1036 \
+	R_1122
+#define R_1205 \
+	R_411 \
+	R_39 \
+	R_662 \
+	SUBQ $2, CX
+#define R_1208 \
+	VPBROADCASTD 8(BX), Y12 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_359
+#define R_1221 \
+	ADDQ $256, SI \
+	R_626
+#define R_1222 \
 	VMOVDQU 0(SI), Y14 \
-	R_824 \
+	R_905 \
 	VMULPS Y12, Y14, Y14 \
 	VMOVUPS Y14, 0(DI) \
 	VMOVDQU 32(SI), Y14 \
-	R_824 \
+	R_905 \
 	VMULPS Y13, Y14, Y14 \
 	VMOVUPS Y14, 32(DI) \
 	ADDQ $64, SI
-#define R_1271 \
-	R_292 \
-	VMOVDQU Y14, 32(R14)(R15*2)
-#define R_1272 \
+#define R_1223 \
+	R_304 \
+	VMOVDQU Y14, 96(R14)(R15*2)
+#define R_1224 \
 	VMOVDQU Y12, 2080(R14)(R15*1) \
 	ADDQ $32, SI \
 	ADDQ $64, R15 \
 	CMPQ R15, DI \
 	JLT group \
-	R_1014
-#define R_1286 \
-	VPBROADCASTD 4(BX), Y13 \
-	R_324
-#define R_1293 \
-	R_292 \
-	VMOVDQU Y14, 96(R14)(R15*2)
-#define R_1294 \
-	R_705 \
-	R_60 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_142
-#define R_1307 \
-	VPBROADCASTD 8(BX), Y12 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_324
-#define R_1319 \
-	R_929 \
-	R_60 \
-	VPBROADCASTD 60(BX), Y13 \
-	R_142
-#define R_1326 \
+	R_1030
+#define R_1225 \
+	R_942 \
+	ADDQ $128, SI \
+	R_603
+#define R_1227 \
 	VPBROADCASTD 8(BX), Y13 \
-	R_627 \
+	R_692 \
 	VPBROADCASTD 12(BX), Y13 \
-	R_396
-#define R_1335 \
-	R_130 \
-	R_153 \
-	LEAQ integerTimes<>(SB), R14
-#define R_1336 \
-	R_351 \
-	ADDQ $192, SI \
-	R_918
-#define R_1337 \
-	ADDQ $48, BX \
-	R_70 \
-	R_134
-#define R_1338 \
-	R_770 \
-	ADDQ $128, SI
-#define R_1340 \
+	R_454
+#define R_1236 \
 	ADDQ $256, SI \
-	ADDQ $64, BX
-#define R_1342 \
-	R_381 \
+	R_646
+#define R_1239 \
+	R_469 \
 	VPBROADCASTD 8(BX), Y13
-#define R_1343 \
+#define R_1240 \
 	LEAQ 12(BX), DX \
-	R_384
-#define R_1346 \
-	R_929 \
-	R_321 \
-	VPBROADCASTD 60(BX), Y13 \
-	R_60 \
-	VPBROADCASTD 64(BX), Y13 \
-	R_142 \
-	VPBROADCASTD 68(BX), Y13 \
-	R_271
-#define R_1351 \
+	R_472
+#define R_1244 \
+	R_470 \
+	VPBROADCASTD 36(BX), Y13
+#define R_1245 \
+	R_1072 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_1121
+#define R_1246 \
+	R_1020 \
+	ADDQ $128, SI \
+	R_731
+#define R_1248 \
 	VPBROADCASTD 16(BX), Y12 \
 	VPBROADCASTD 24(BX), Y13 \
-	R_324 \
+	R_359 \
 	VPBROADCASTD 20(BX), Y12 \
 	VPBROADCASTD 28(BX), Y13 \
-	R_396
-#define R_1352 \
+	R_454
+#define R_1249 \
 	VPBROADCASTD 12(BX), Y13 \
-	R_627 \
+	R_692 \
 	VPBROADCASTD 16(BX), Y13 \
-	R_396 \
+	R_454 \
 	VPBROADCASTD 8(BX), Y12 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_597
-#define R_1358 \
-	R_130 \
-	R_268 \
-	LEAQ integerTimes<>(SB), R14
-#define R_1360 \
-	R_867 \
-	ADDQ $128, SI
-#define R_1361 \
+	R_644
+#define R_1255 \
 	MOVQ R8, SI \
-	R_300 \
-	R_613
-#define R_1362 \
-	R_31 \
-	R_450 \
-	MOVL $1, CX \
-	R_406
-#define R_1363 \
-	R_381 \
-	VPBROADCASTD 16(BX), Y13
-#define R_1364 \
-	LEAQ 24(BX), DX \
-	R_384
-#define R_1368 \
-	R_382 \
-	VPBROADCASTD 36(BX), Y13
-#define R_1369 \
-	R_999 \
-	VPBROADCASTD 8(BX), Y13 \
-	R_1197
-#define R_1370 \
+	R_325 \
+	R_680
+#define R_1256 \
 	R_27 \
-	VPBROADCASTD 20(BX), Y13
-#define R_1371 \
-	ADDQ $256, SI \
-	ADDQ $80, BX
-#define R_1376 \
-	VPBROADCASTD 72(BX), Y13 \
-	R_167 \
-	VPBROADCASTD 76(BX), Y13 \
-	R_252 \
-	VPBROADCASTD 80(BX), Y13 \
-	R_321 \
-	VPBROADCASTD 84(BX), Y13 \
-	R_60 \
-	VPBROADCASTD 88(BX), Y13 \
-	R_142 \
-	VPBROADCASTD 92(BX), Y13 \
-	R_271
-#define R_1380 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_627 \
-	VPBROADCASTD 20(BX), Y13 \
-	R_396 \
-	VPBROADCASTD 8(BX), Y12 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_597 \
-	VPBROADCASTD 12(BX), Y12 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_939
-#define R_1384 \
-	R_926 \
-	ADDQ $128, SI
-#define R_1385 \
-	R_94 \
-	R_450 \
-	MOVL $2, CX \
-	R_406
-#define R_1386 \
-	R_1042 \
+	R_546 \
+	MOVL $1, CX \
+	R_517
+#define R_1257 \
+	R_469 \
+	VPBROADCASTD 16(BX), Y13
+#define R_1258 \
+	LEAQ 24(BX), DX \
+	R_472
+#define R_1261 \
+	R_1096 \
 	VPXOR Y10, Y10, Y10 \
 	VPXOR Y11, Y11, Y11
-#define R_1387 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_615
-#define R_1388 \
-	LEAQ 36(BX), DX \
-	R_384
-#define R_1391 \
-	R_381 \
-	VPBROADCASTD 32(BX), Y13
-#define R_1392 \
-	R_382 \
+#define R_1262 \
+	R_29 \
+	VPBROADCASTD 20(BX), Y13
+#define R_1263 \
+	R_470 \
 	VPBROADCASTD 60(BX), Y13
-#define R_1402 \
-	R_189 \
-	R_83 \
-	R_35 \
-	R_232 \
-	R_182 \
-	R_630 \
-	R_587 \
-	JMP added
-#define R_1404 \
-	VPBROADCASTD 64(BX), Y13 \
-	R_167 \
-	VPBROADCASTD 68(BX), Y13 \
-	R_252 \
-	VPBROADCASTD 72(BX), Y13 \
-	R_321 \
-	VPBROADCASTD 76(BX), Y13 \
-	R_16 \
-	R_99 \
-	VPBROADCASTD 80(BX), Y13 \
-	R_60 \
-	VPBROADCASTD 84(BX), Y13 \
-	R_142 \
-	VPBROADCASTD 88(BX), Y13 \
-	R_271 \
-	VPBROADCASTD 92(BX), Y13 \
-	R_4 \
-	R_99
-#define R_1406 \
-	VPBROADCASTD 24(BX), Y12 \
-	VPBROADCASTD 36(BX), Y13 \
-	R_324 \
-	VPBROADCASTD 28(BX), Y12 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_396 \
-	VPBROADCASTD 32(BX), Y12 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_597
-#define R_1408 \
-	R_787 \
+#define R_1264 \
+	ADDQ $256, SI \
+	ADDQ $80, BX
+#define R_1274 \
+	R_1087 \
+	ADDQ $128, SI \
+	R_749
+#define R_1276 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_692 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_454 \
+	VPBROADCASTD 8(BX), Y12 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_644 \
+	VPBROADCASTD 12(BX), Y12 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_951
+#define R_1280 \
+	R_807 \
 	ADDQ $128, SI
-#define R_1409 \
-	R_238 \
-	R_450 \
-	MOVL $3, CX \
-	R_406
-#define R_1410 \
-	LEAQ 48(BX), DX \
-	R_384
-#define R_1413 \
-	R_381 \
-	VPBROADCASTD 40(BX), Y13
-#define R_1424 \
-	R_382 \
+#define R_1281 \
+	R_53 \
+	R_546 \
+	MOVL $2, CX \
+	R_517
+#define R_1282 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_683
+#define R_1283 \
+	LEAQ 36(BX), DX \
+	R_472
+#define R_1286 \
+	R_469 \
+	VPBROADCASTD 32(BX), Y13
+#define R_1294 \
+	R_191 \
+	R_80 \
+	R_34 \
+	R_233 \
+	R_182 \
+	R_710 \
+	R_655 \
+	JMP added
+#define R_1300 \
+	R_470 \
 	VPBROADCASTD 72(BX), Y13
-#define R_1425 \
+#define R_1301 \
 	ADDQ $256, SI \
 	ADDQ $96, BX
-#define R_1436 \
-	VPBROADCASTD 96(BX), Y13 \
+#define R_1306 \
+	VPBROADCASTD 24(BX), Y12 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_359 \
+	VPBROADCASTD 28(BX), Y12 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_454 \
+	VPBROADCASTD 32(BX), Y12 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_644
+#define R_1309 \
+	R_881 \
+	ADDQ $128, SI
+#define R_1310 \
 	R_167 \
-	VPBROADCASTD 100(BX), Y13 \
-	R_252 \
-	VPBROADCASTD 104(BX), Y13 \
-	R_321 \
-	VPBROADCASTD 108(BX), Y13 \
-	R_16 \
-	R_99 \
-	VPBROADCASTD 112(BX), Y13 \
-	R_60 \
-	VPBROADCASTD 116(BX), Y13 \
-	R_142 \
-	VPBROADCASTD 120(BX), Y13 \
-	R_271 \
-	VPBROADCASTD 124(BX), Y13 \
-	R_4 \
-	R_99
-#define R_1437 \
+	R_546 \
+	MOVL $3, CX \
+	R_517
+#define R_1311 \
+	LEAQ 48(BX), DX \
+	R_472
+#define R_1314 \
+	R_469 \
+	VPBROADCASTD 40(BX), Y13
+#define R_1321 \
+	R_1023 \
+	R_655 \
+	JMP added
+#define R_1335 \
 	VPBROADCASTD 32(BX), Y12 \
 	VPBROADCASTD 48(BX), Y13 \
-	R_324 \
+	R_359 \
 	VPBROADCASTD 36(BX), Y12 \
 	VPBROADCASTD 52(BX), Y13 \
-	R_396 \
+	R_454 \
 	VPBROADCASTD 40(BX), Y12 \
 	VPBROADCASTD 56(BX), Y13 \
-	R_597 \
+	R_644 \
 	VPBROADCASTD 44(BX), Y12 \
 	VPBROADCASTD 60(BX), Y13 \
-	R_939
-#define R_1438 \
-	R_319 \
-	R_450 \
+	R_951
+#define R_1336 \
+	R_941 \
+	ADDQ $128, SI
+#define R_1337 \
+	R_282 \
+	R_546 \
 	MOVL $4, CX \
-	R_406
-#define R_1439 \
+	R_517
+#define R_1338 \
 	R_116 \
 	VBROADCASTSS 20(BX), Y13 \
-	R_53 \
 	R_81 \
+	R_77 \
 	VBROADCASTSS 24(BX), Y13 \
-	R_125 \
-	R_83 \
+	R_159 \
+	R_80 \
 	VBROADCASTSS 28(BX), Y13 \
 	R_243 \
-	R_232 \
+	R_233 \
 	VBROADCASTSS 32(BX), Y13 \
-	R_356 \
-	R_630 \
+	R_351 \
+	R_710 \
 	VBROADCASTSS 36(BX), Y13 \
-	R_969
-#define R_1440 \
+	R_957
+#define R_1339 \
 	LEAQ 60(BX), DX \
-	R_384
-#define R_1466 \
+	R_472
+#define R_1340 \
+	R_55 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_56 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_133 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_227 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_330 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_937 \
+	R_82
+#define R_1364 \
 	VPADDD 320(R13), Y10, Y10 \
 	VPADDD 352(R13), Y11, Y11
-#define R_1467 \
-	R_39 \
+#define R_1367 \
+	R_823 \
+	ADDQ $128, SI
+#define R_1368 \
+	R_29 \
 	VPBROADCASTD 40(BX), Y13 \
-	R_40 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_104 \
-	VPBROADCASTD 48(BX), Y13 \
-	R_223 \
-	VPBROADCASTD 52(BX), Y13 \
-	R_333 \
-	VPBROADCASTD 56(BX), Y13 \
-	R_945 \
-	R_84
-#define R_1470 \
-	R_810 \
-	R_450 \
-	MOVL $5, CX \
-	R_406
-#define R_1473 \
-	LEAQ 72(BX), DX \
-	R_384
-#define R_1477 \
-	R_189 \
 	R_83 \
-	R_35 \
-	R_232 \
-	R_182 \
-	R_630 \
-	R_587 \
-	R_1006 \
-	R_976
-#define R_1491 \
-	R_813 \
-	VPBROADCASTD 12(BX), Y14
-#define R_1492 \
-	R_27 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_85 \
 	VPBROADCASTD 44(BX), Y13 \
-	R_126 \
+	R_161 \
 	VPBROADCASTD 48(BX), Y13 \
-	R_245 \
+	R_275 \
 	VPBROADCASTD 52(BX), Y13 \
-	R_358 \
+	R_353 \
 	VPBROADCASTD 56(BX), Y13 \
-	R_971 \
-	R_86
-#define R_1499 \
-	R_1039 \
-	R_654 \
-	VMULPS Y14, Y10, Y10 \
-	VFMADD213PS 320(R9), Y13, Y10 \
-	VCVTDQ2PS Y11, Y11 \
-	VMULPS Y15, Y11, Y11 \
-	VFMADD213PS 352(R9), Y13, Y11 \
-	R_976
-#define R_1500 \
-	R_1223 \
-	R_450 \
-	MOVL $6, CX \
-	R_406
-#define R_1501 \
-	R_102 \
+	R_987 \
+	R_84
+#define R_1369 \
+	R_870 \
+	R_546 \
+	MOVL $5, CX \
+	R_517
+#define R_1372 \
+	LEAQ 72(BX), DX \
+	R_472
+#define R_1375 \
+	R_191 \
+	R_80 \
+	R_34 \
+	R_233 \
+	R_182 \
+	R_710 \
+	R_655 \
+	R_1024 \
+	R_991
+#define R_1385 \
+	R_144 \
 	VPBROADCASTD 36(BX), Y13 \
-	R_166
-#define R_1502 \
-	R_102 \
+	R_183
+#define R_1386 \
+	R_144 \
 	VPBROADCASTD 44(BX), Y13 \
-	R_166
-#define R_1504 \
-	R_814 \
+	R_183
+#define R_1389 \
+	R_852 \
 	VPBROADCASTD 12(BX), Y14
-#define R_1505 \
+#define R_1390 \
 	R_116 \
 	VBROADCASTSS 24(BX), Y13 \
-	R_53 \
 	R_81 \
+	R_77 \
 	VBROADCASTSS 28(BX), Y13 \
-	R_125 \
-	R_83 \
+	R_159 \
+	R_80 \
 	VBROADCASTSS 32(BX), Y13 \
 	R_243 \
-	R_232 \
+	R_233 \
 	VBROADCASTSS 36(BX), Y13 \
-	R_356 \
-	R_630 \
+	R_351 \
+	R_710 \
 	VBROADCASTSS 40(BX), Y13 \
-	R_969 \
-	R_1006 \
+	R_957 \
+	R_1024 \
 	VBROADCASTSS 44(BX), Y13 \
 	VFMADD231PS 64(SI), Y13, Y10 \
 	VMOVUPS Y10, 320(R9) \
 	VFMADD231PS 96(SI), Y13, Y11 \
 	VMOVUPS Y11, 352(R9)
-#define R_1506 \
-	R_39 \
+#define R_1395 \
+	R_1166 \
+	R_546 \
+	MOVL $6, CX \
+	R_517
+#define R_1399 \
+	R_853 \
+	VPBROADCASTD 12(BX), Y14
+#define R_1400 \
+	R_55 \
 	VPBROADCASTD 48(BX), Y13 \
-	R_40 \
+	R_56 \
 	VPBROADCASTD 52(BX), Y13 \
-	R_104 \
+	R_133 \
 	VPBROADCASTD 56(BX), Y13 \
-	R_223 \
+	R_227 \
 	VPBROADCASTD 60(BX), Y13 \
-	R_333 \
+	R_330 \
 	VPBROADCASTD 64(BX), Y13 \
-	R_945 \
+	R_937 \
 	VPBROADCASTD 68(BX), Y13 \
 	VPADDD Y13, Y10, Y10 \
 	VPADDD Y13, Y11, Y11 \
-	R_84
-#define R_1511 \
-	R_27 \
-	VPBROADCASTD 48(BX), Y13 \
-	R_85 \
-	VPBROADCASTD 52(BX), Y13 \
-	R_126 \
-	VPBROADCASTD 56(BX), Y13 \
-	R_245 \
-	VPBROADCASTD 60(BX), Y13 \
-	R_358 \
+	R_82
+#define R_1402 \
+	R_1023 \
+	R_655 \
+	R_699 \
+	VMULPS Y14, Y10, Y10 \
+	VFMADD213PS 320(R9), Y13, Y10 \
+	VCVTDQ2PS Y11, Y11 \
+	VMULPS Y15, Y11, Y11 \
+	VFMADD213PS 352(R9), Y13, Y11 \
+	R_991
+#define R_1403 \
+	R_144 \
 	VPBROADCASTD 64(BX), Y13 \
-	R_971 \
+	R_183 \
+	VPBROADCASTD 68(BX), Y13 \
+	R_257
+#define R_1406 \
+	R_29 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_83 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_161 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_275 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_353 \
+	VPBROADCASTD 64(BX), Y13 \
+	R_987 \
 	VPBROADCASTD 68(BX), Y13 \
 	VPMADDWD Y14, Y13, Y12 \
 	VPADDD Y12, Y10, Y10 \
 	VPMADDWD Y15, Y13, Y12 \
 	VPADDD Y12, Y11, Y11 \
-	R_86
-#define R_1512 \
-	R_102 \
-	VPBROADCASTD 64(BX), Y13 \
-	R_166 \
-	VPBROADCASTD 68(BX), Y13 \
-	R_249
-#define R_1515 \
-	R_102 \
+	R_84
+#define R_1407 \
+	R_144 \
 	VPBROADCASTD 76(BX), Y13 \
-	R_166 \
+	R_183 \
 	VPBROADCASTD 80(BX), Y13 \
-	R_249
+	R_257
 
-// func integerAVX2<format>Rows<m>(a *integerArgs), and of AVX-VNNI integerVNNI<format>Rows<m>, for one and two rows: see
-// integerTiles, the twin. More rows have other kernels: see below.
+// Multiply tiles of a weight with strips of rows: see integerTiles, the twin. Half a tile, 8 rows, fills a vector. An
+// activation is loaded once for both halves.
 //
-// Half a tile, 8 rows, fills a vector: every group is walked twice. AVX-VNNI sums four products of bytes in
-// 32 bits. AVX2 sums two in 16 bits, two vectors together, which codes of up to 6 bits cannot overflow:
-// 4*63*127 < 2^15. Of 8-bit codes it multiplies the top bit by itself, unless they are symmetric:
-// then they are signed, see signedRows.
+// func integer<set><format>Rows<m>(a *integerArgs), for m rows and the sets AVX2 and VNNI, which is AVX-VNNI: unpacks codes to
+// registers, and the scales of a group to memory. The first half of the tiles and the second are read side by
+// side, as two streams; of an odd number the last is computed at the end. There may be several strips, but one with superblocks.
 //
-// The first half of the tiles and the second are read side by side, as two streams; of an odd number
-// the last is computed at the end, as both of a pair.
+// func integer<kind>Rows<m>(a *integerArgs) multiplies a panel: some groups of a tile, which integerUnpack<set><format> has written
+// as bytes, for all strips.
 //
-//	AX  arguments      R8   block            SI  first plane     DX  activations of the group
-//	R9  output         R12  groups left      DI  second plane    BX  activations of the step
-//	R10 tiles left,    CX   steps left       R13 scales          R11 stream to stream
-//	    or pairs       R14  decoded factors of the group
-//	                   R15  groups left in the superblock; 0: there are none
+//	group of a panel  codes [columns/4, 16 rows, 4]; of 8 bits with AVX2 two planes of these, low halves and high ones
+//	                  scales as float32, then biases, or zero points as 32 bits; superblocks have none here
 //
-// Vectors: Y0 on: float32 sums of the first half, the second, and those of the other tile. Y8 to Y11: int32
-// sums. Y12, Y13: codes, later scales and biases. Y14, Y15: products. With superblocks the first
-// are int32 sums of a superblock, and the float32 sums are in the output.
-// No alignment is required, and nothing is read past the last block or the last group.
+// Kinds, which packed codes have too:
+//
+//	Panel  AVX-VNNI: sums of products in 32 bits
+//	Plain  AVX2: codes of up to 4 bits, or halves of 8 bits: sums in 16 bits for 32 columns, 16*15*127 < 2^15 for
+//	       each of two sums, which then are multiplied by one, by 16 or by the factor of their group
+//	Wide   AVX2: codes of up to 6 bits: the same for 8 columns, 4*63*127 < 2^15
+//
+//	AX  arguments    SI  codes          DX  activations of the group    R9  output     R12 groups left
+//	CX  steps left   R10 planes left    BX  activations of the step     R11 lines that are asked for
+//	R13 int32 sums   R14 factors        R15 whether R13 has sums
+//
+// and with packed codes
+//
+//	R8 block   SI, DI planes   R10 pairs of tiles left   R11 from the first to the second
+//
+// Vectors: from Y0 on sums, those of both halves of a row side by side. Y8 to Y11: packed codes. Y12 to Y15: codes,
+// activations, products; later scales. The float32 sums are in the output. No alignment is required, and nothing is read
+// past the last block or the last group.
 
 DATA integerLow4<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA integerLow4<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
@@ -2855,24 +2638,6 @@ DATA integerLow2<>+8(SB)/8, $0x0303030303030303
 DATA integerLow2<>+16(SB)/8, $0x0303030303030303
 DATA integerLow2<>+24(SB)/8, $0x0303030303030303
 GLOBL integerLow2<>(SB), RODATA|NOPTR, $32
-
-DATA integerLow7<>+0(SB)/8, $0x7f7f7f7f7f7f7f7f
-DATA integerLow7<>+8(SB)/8, $0x7f7f7f7f7f7f7f7f
-DATA integerLow7<>+16(SB)/8, $0x7f7f7f7f7f7f7f7f
-DATA integerLow7<>+24(SB)/8, $0x7f7f7f7f7f7f7f7f
-GLOBL integerLow7<>(SB), RODATA|NOPTR, $32
-
-DATA integerMiddle8<>+0(SB)/8, $0x8080808080808080
-DATA integerMiddle8<>+8(SB)/8, $0x8080808080808080
-DATA integerMiddle8<>+16(SB)/8, $0x8080808080808080
-DATA integerMiddle8<>+24(SB)/8, $0x8080808080808080
-GLOBL integerMiddle8<>(SB), RODATA|NOPTR, $32
-
-DATA integerBit0<>+0(SB)/8, $0x0101010101010101
-DATA integerBit0<>+8(SB)/8, $0x0101010101010101
-DATA integerBit0<>+16(SB)/8, $0x0101010101010101
-DATA integerBit0<>+24(SB)/8, $0x0101010101010101
-GLOBL integerBit0<>(SB), RODATA|NOPTR, $32
 
 DATA integerBit2<>+0(SB)/8, $0x0404040404040404
 DATA integerBit2<>+8(SB)/8, $0x0404040404040404
@@ -2892,18 +2657,6 @@ DATA integerBits45<>+16(SB)/8, $0x3030303030303030
 DATA integerBits45<>+24(SB)/8, $0x3030303030303030
 GLOBL integerBits45<>(SB), RODATA|NOPTR, $32
 
-DATA integerOnes<>+0(SB)/8, $0x0001000100010001
-DATA integerOnes<>+8(SB)/8, $0x0001000100010001
-DATA integerOnes<>+16(SB)/8, $0x0001000100010001
-DATA integerOnes<>+24(SB)/8, $0x0001000100010001
-GLOBL integerOnes<>(SB), RODATA|NOPTR, $32
-
-DATA integerTops<>+0(SB)/8, $0x0080008000800080
-DATA integerTops<>+8(SB)/8, $0x0080008000800080
-DATA integerTops<>+16(SB)/8, $0x0080008000800080
-DATA integerTops<>+24(SB)/8, $0x0080008000800080
-GLOBL integerTops<>(SB), RODATA|NOPTR, $32
-
 DATA integerEach<>+0(SB)/8, $0x8040201008040201
 DATA integerEach<>+8(SB)/8, $0x8040201008040201
 DATA integerEach<>+16(SB)/8, $0x8040201008040201
@@ -2921,12 +2674,6 @@ DATA integerValues<>+8(SB)/8, $0x00040608090a0b0c
 DATA integerValues<>+16(SB)/8, $0x181412100f0e0d0c
 DATA integerValues<>+24(SB)/8, $0x00040608090a0b0c
 GLOBL integerValues<>(SB), RODATA|NOPTR, $32
-
-DATA integerLevels<>+0(SB)/8, $0xf6eaddcfbfad9881
-DATA integerLevels<>+8(SB)/8, $0x7159453526190d01
-DATA integerLevels<>+16(SB)/8, $0xf6eaddcfbfad9881
-DATA integerLevels<>+24(SB)/8, $0x7159453526190d01
-GLOBL integerLevels<>(SB), RODATA|NOPTR, $32
 
 DATA integerRaised<>+0(SB)/8, $0x7a6e615343311c05
 DATA integerRaised<>+8(SB)/8, $0xf5ddc9b9aa9d9185
@@ -2988,11 +2735,29 @@ DATA integerRaiseXS<>+16(SB)/8, $0xff7cff7cff7cff7c
 DATA integerRaiseXS<>+24(SB)/8, $0xff7cff7cff7cff7c
 GLOBL integerRaiseXS<>(SB), RODATA|NOPTR, $32
 
+DATA integerTimes<>+0(SB)/8, $0x0001000100010001
+DATA integerTimes<>+8(SB)/8, $0x0001000100010001
+DATA integerTimes<>+16(SB)/8, $0x0001000100010001
+DATA integerTimes<>+24(SB)/8, $0x0001000100010001
+DATA integerTimes<>+32(SB)/8, $0x0001000100010001
+DATA integerTimes<>+40(SB)/8, $0x0001000100010001
+DATA integerTimes<>+48(SB)/8, $0x0001000100010001
+DATA integerTimes<>+56(SB)/8, $0x0001000100010001
+DATA integerTimes<>+64(SB)/8, $0x0010001000100010
+DATA integerTimes<>+72(SB)/8, $0x0010001000100010
+DATA integerTimes<>+80(SB)/8, $0x0010001000100010
+DATA integerTimes<>+88(SB)/8, $0x0010001000100010
+DATA integerTimes<>+96(SB)/8, $0x0010001000100010
+DATA integerTimes<>+104(SB)/8, $0x0010001000100010
+DATA integerTimes<>+112(SB)/8, $0x0010001000100010
+DATA integerTimes<>+120(SB)/8, $0x0010001000100010
+GLOBL integerTimes<>(SB), RODATA|NOPTR, $128
+
 
 // integerFactorsKAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y10 to Y14.
 TEXT integerFactorsKAVX2<>(SB), NOSPLIT, $0-0
-	R_642
+	R_715
 tile:
 	VMOVDQU 64(R13), Y13
 	VMOVDQU 128(R13), Y14
@@ -3003,59 +2768,59 @@ tile:
 	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 192(R13), Y14
 	VPSLLW $4, Y14, Y14
-	R_680
+	R_723
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 0(R14)
 	VPSRLW $4, Y12, Y11
-	R_1022
+	R_1077
 	VPSLLW $2, Y14, Y14
-	R_681
+	R_746
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 64(R14)
-	R_657
+	R_725
 	VMOVDQU Y10, 512(R14)
 	VPSRLW $8, Y12, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
-	R_680
+	R_723
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 128(R14)
 	VPSRLW $12, Y12, Y11
-	R_1022
+	R_1077
 	VPSRLW $2, Y14, Y14
-	R_681
+	R_746
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 192(R14)
-	R_657
+	R_725
 	VMOVDQU Y10, 576(R14)
 	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 192(R13), Y14
 	VPSRLW $4, Y14, Y14
-	R_680
+	R_723
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 256(R14)
 	VPSRLW $4, Y13, Y11
-	R_1022
+	R_1077
 	VPSRLW $6, Y14, Y14
-	R_681
+	R_746
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 320(R14)
-	R_657
+	R_725
 	VMOVDQU Y10, 640(R14)
 	VPSRLW $8, Y13, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
 	VPSRLW $8, Y14, Y14
-	R_680
+	R_723
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 384(R14)
 	VPSRLW $12, Y13, Y11
-	R_1022
+	R_1077
 	VPSRLW $10, Y14, Y14
-	R_681
+	R_746
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 448(R14)
-	R_657
+	R_725
 	VMOVDQU Y10, 704(R14)
 	VMOVDQU 96(R13), Y13
 	VMOVDQU 160(R13), Y14
@@ -3066,126 +2831,126 @@ tile:
 	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 224(R13), Y14
 	VPSLLW $4, Y14, Y14
-	R_680
+	R_723
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 32(R14)
 	VPSRLW $4, Y12, Y11
-	R_1045
+	R_1099
 	VPSLLW $2, Y14, Y14
-	R_681
+	R_746
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 96(R14)
-	R_657
+	R_725
 	VMOVDQU Y10, 544(R14)
 	VPSRLW $8, Y12, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
-	R_680
+	R_723
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 160(R14)
 	VPSRLW $12, Y12, Y11
-	R_1045
+	R_1099
 	VPSRLW $2, Y14, Y14
-	R_681
+	R_746
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 224(R14)
-	R_657
+	R_725
 	VMOVDQU Y10, 608(R14)
 	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 224(R13), Y14
 	VPSRLW $4, Y14, Y14
-	R_680
+	R_723
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 288(R14)
 	VPSRLW $4, Y13, Y11
-	R_1045
+	R_1099
 	VPSRLW $6, Y14, Y14
-	R_681
+	R_746
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 352(R14)
-	R_657
+	R_725
 	VMOVDQU Y10, 672(R14)
 	VPSRLW $8, Y13, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
 	VPSRLW $8, Y14, Y14
-	R_680
+	R_723
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 416(R14)
 	VPSRLW $12, Y13, Y11
-	R_1045
+	R_1099
 	VPSRLW $10, Y14, Y14
-	R_681
+	R_746
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 480(R14)
-	R_657
+	R_725
 	VMOVDQU Y10, 736(R14)
-	R_1014
+	R_1030
 	RET
 
 // func factorsKAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsKAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1046
+	R_1100
 	CALL integerFactorsKAVX2<>(SB)
-	R_1254
+	R_1198
 group:
-	R_1270
+	R_1222
 	ADDQ $128, DI
 	DECQ CX
 	JNZ group
 	VCVTPH2PS 32(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
 	VMOVDQU 1536(R14), Y13
-	R_658
+	R_726
 	VMOVUPS Y13, 64(R14)
 	VMOVDQU 1536(R14), Y13
-	R_491
+	R_519
 	VMOVUPS Y13, 192(R14)
 	VMOVDQU 1600(R14), Y13
-	R_658
+	R_726
 	VMOVUPS Y13, 320(R14)
 	VMOVDQU 1600(R14), Y13
-	R_491
+	R_519
 	VMOVUPS Y13, 448(R14)
 	VMOVDQU 1664(R14), Y13
-	R_658
+	R_726
 	VMOVUPS Y13, 576(R14)
 	VMOVDQU 1664(R14), Y13
-	R_491
+	R_519
 	VMOVUPS Y13, 704(R14)
 	VMOVDQU 1728(R14), Y13
-	R_658
+	R_726
 	VMOVUPS Y13, 832(R14)
 	VMOVDQU 1728(R14), Y13
-	R_491
+	R_519
 	VMOVUPS Y13, 960(R14)
 	VCVTPH2PS 48(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
 	VMOVDQU 1568(R14), Y13
-	R_658
+	R_726
 	VMOVUPS Y13, 96(R14)
 	VMOVDQU 1568(R14), Y13
-	R_491
+	R_519
 	VMOVUPS Y13, 224(R14)
 	VMOVDQU 1632(R14), Y13
-	R_658
+	R_726
 	VMOVUPS Y13, 352(R14)
 	VMOVDQU 1632(R14), Y13
-	R_491
+	R_519
 	VMOVUPS Y13, 480(R14)
 	VMOVDQU 1696(R14), Y13
-	R_658
+	R_726
 	VMOVUPS Y13, 608(R14)
 	VMOVDQU 1696(R14), Y13
-	R_491
+	R_519
 	VMOVUPS Y13, 736(R14)
 	VMOVDQU 1760(R14), Y13
-	R_658
+	R_726
 	VMOVUPS Y13, 864(R14)
 	VMOVDQU 1760(R14), Y13
-	R_491
+	R_519
 	VMOVUPS Y13, 992(R14)
 	VZEROUPPER
 	RET
@@ -3193,107 +2958,107 @@ group:
 // integerFactors6KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors6KAVX2<>(SB), NOSPLIT, $0-0
-	R_642
+	R_715
 tile:
 	LEAQ 32(R13), SI
-	R_1256
+	R_1175
 group:
 	VPMOVSXBD 0(SI), Y13
-	R_1234
+	R_1158
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 16(SI), Y13
-	R_1257
+	R_1176
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise6K<>(SB), Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVSXBD 8(SI), Y13
-	R_1271
+	R_1200
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 24(SI), Y13
-	R_1293
+	R_1223
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise6K<>(SB), Y12, Y12
-	R_1272
+	R_1224
 	RET
 
 // func factors6KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors6KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1046
+	R_1100
 	CALL integerFactors6KAVX2<>(SB)
-	R_1254
+	R_1198
 group:
-	R_1270
+	R_1222
 	ADDQ $64, DI
-	R_1238
+	R_1179
 	RET
 
 // integerFactors3KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors3KAVX2<>(SB), NOSPLIT, $0-0
-	R_642
+	R_715
 tile:
 	LEAQ 32(R13), SI
-	R_1256
+	R_1175
 group:
 	VPMOVSXBD 0(SI), Y13
-	R_1234
+	R_1158
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 16(SI), Y13
-	R_1257
+	R_1176
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise3K<>(SB), Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVSXBD 8(SI), Y13
-	R_1271
+	R_1200
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 24(SI), Y13
-	R_1293
+	R_1223
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise3K<>(SB), Y12, Y12
-	R_1272
+	R_1224
 	RET
 
 // integerFactors2KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y11 to Y14.
 TEXT integerFactors2KAVX2<>(SB), NOSPLIT, $0-0
-	R_642
+	R_715
 tile:
 	LEAQ 64(R13), SI
-	R_1256
+	R_1175
 group:
 	VPMOVZXBD 0(SI), Y12
 	VPAND integerNibble<>(SB), Y12, Y13
-	R_1234
+	R_1158
 	VPSRLD $4, Y12, Y12
 	VPMOVZXBD 16(SI), Y11
 	VPAND integerNibble<>(SB), Y11, Y13
-	R_1257
+	R_1176
 	VPSRLD $4, Y11, Y11
 	VPSLLD $16, Y11, Y11
 	VPOR Y11, Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVZXBD 8(SI), Y12
 	VPAND integerNibble<>(SB), Y12, Y13
-	R_1271
+	R_1200
 	VPSRLD $4, Y12, Y12
 	VPMOVZXBD 24(SI), Y11
 	VPAND integerNibble<>(SB), Y11, Y13
-	R_1293
+	R_1223
 	VPSRLD $4, Y11, Y11
 	VPSLLD $16, Y11, Y11
 	VPOR Y11, Y12, Y12
-	R_1272
+	R_1224
 	RET
 
 // func factors2KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors2KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1046
+	R_1100
 	CALL integerFactors2KAVX2<>(SB)
-	R_1047
+	R_1101
 	VCVTPH2PS 0(R13), Y10
 	VCVTPH2PS 32(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
@@ -3322,140 +3087,140 @@ group:
 	VMOVUPS Y15, 96(R14)
 	ADDQ $16, SI
 	ADDQ $128, R14
-	R_1238
+	R_1179
 	RET
 
 // integerFactorsXSAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactorsXSAVX2<>(SB), NOSPLIT, $0-0
-	R_642
+	R_715
 tile:
 	VMOVDQU 32(R13), Y13
 	VPSRLD $0, Y13, Y13
-	R_659
+	R_727
 	VPSLLD $4, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 0(R14)
-	R_1026
+	R_1081
 	VPSRLD $4, Y13, Y13
-	R_659
+	R_727
 	VPSLLD $2, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 64(R14)
-	R_660
+	R_728
 	VMOVDQU Y12, 512(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $8, Y13, Y13
-	R_659
+	R_727
 	VPSRLD $0, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 128(R14)
-	R_1026
+	R_1081
 	VPSRLD $12, Y13, Y13
-	R_659
+	R_727
 	VPSRLD $2, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 192(R14)
-	R_660
+	R_728
 	VMOVDQU Y12, 576(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $16, Y13, Y13
-	R_659
+	R_727
 	VPSRLD $4, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 256(R14)
-	R_1026
+	R_1081
 	VPSRLD $20, Y13, Y13
-	R_659
+	R_727
 	VPSRLD $6, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 320(R14)
-	R_660
+	R_728
 	VMOVDQU Y12, 640(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $24, Y13, Y13
-	R_659
+	R_727
 	VPSRLD $8, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 384(R14)
-	R_1026
+	R_1081
 	VPSRLD $28, Y13, Y13
-	R_659
+	R_727
 	VPSRLD $10, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 448(R14)
-	R_660
+	R_728
 	VMOVDQU Y12, 704(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $0, Y13, Y13
-	R_682
+	R_747
 	VPSLLD $4, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 32(R14)
-	R_1048
+	R_1102
 	VPSRLD $4, Y13, Y13
-	R_682
+	R_747
 	VPSLLD $2, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 96(R14)
-	R_660
+	R_728
 	VMOVDQU Y12, 544(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $8, Y13, Y13
-	R_682
+	R_747
 	VPSRLD $0, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 160(R14)
-	R_1048
+	R_1102
 	VPSRLD $12, Y13, Y13
-	R_682
+	R_747
 	VPSRLD $2, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 224(R14)
-	R_660
+	R_728
 	VMOVDQU Y12, 608(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $16, Y13, Y13
-	R_682
+	R_747
 	VPSRLD $4, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 288(R14)
-	R_1048
+	R_1102
 	VPSRLD $20, Y13, Y13
-	R_682
+	R_747
 	VPSRLD $6, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 352(R14)
-	R_660
+	R_728
 	VMOVDQU Y12, 672(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $24, Y13, Y13
-	R_682
+	R_747
 	VPSRLD $8, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 416(R14)
-	R_1048
+	R_1102
 	VPSRLD $28, Y13, Y13
-	R_682
+	R_747
 	VPSRLD $10, Y14, Y14
-	R_492
+	R_520
 	VMOVDQU Y14, 480(R14)
-	R_660
+	R_728
 	VMOVDQU Y12, 736(R14)
-	R_1014
+	R_1030
 	RET
 
 // func factorsXSAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsXSAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1046
+	R_1100
 	CALL integerFactorsXSAVX2<>(SB)
-	R_1254
+	R_1198
 group:
-	R_1270
+	R_1222
 	ADDQ $64, DI
-	R_1238
+	R_1179
 	RET
 
 // integerSuperKAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3463,36 +3228,35 @@ group:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperKAVX2<>(SB), NOSPLIT, $0-0
-	R_1077
-	R_873
+	R_1128
+	R_1055
 tile:
 	VCVTPH2PS 0(SI), Y0
 	VCVTPH2PS 32(SI), Y2
 	VCVTPH2PS 16(SI), Y1
 	VCVTPH2PS 48(SI), Y3
-	R_829
+	R_1009
 row:
-	R_830
-	R_251
-	R_991
+	R_1010
+	R_260
+	R_1011
 pair:
 	VPBROADCASTD (SI), Y14
 	VPMADDWD 512(BX), Y14, Y15
 	VPADDD Y15, Y6, Y6
 	VPMADDWD 544(BX), Y14, Y15
 	VPADDD Y15, Y7, Y7
-	R_1041
-	R_849
+	R_1088
 	VCVTDQ2PS Y6, Y6
 	VFNMADD231PS Y2, Y6, Y4
-	R_874
+	R_1036
 	VCVTDQ2PS Y7, Y7
 	VFNMADD231PS Y3, Y7, Y5
-	R_927
+	R_1122
 	JNE end // of the second tile
-	R_895
+	R_1090
 end:
-	R_896
+	R_1123
 	RET
 
 // integerSuper6KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3500,21 +3264,21 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper6KAVX2<>(SB), NOSPLIT, $0-0
-	R_1259
+	R_1202
 tile:
-	R_1050
+	R_1203
 row:
-	R_830
-	R_991
+	R_1010
+	R_1011
 pair:
-	R_1242
+	R_1184
 	VPADDD Y15, Y4, Y4
 	VPMADDWD 2080(BX), Y14, Y15
-	R_1260
+	R_1204
 	JNE end // of the second tile
-	R_895
+	R_1090
 end:
-	R_896
+	R_1123
 	RET
 
 // integerSuperXSAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3522,19 +3286,23 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperXSAVX2<>(SB), NOSPLIT, $0-0
-	R_847
-	R_873
+	R_1031
+	R_1055
 tile:
-	R_1050
+	R_1203
 row:
-	R_830
-	R_849
-	R_874
-	R_927
+	R_1010
+	R_1011
+pair:
+	VPBROADCASTD (SI), Y14
+	VPMADDWD 512(BX), Y14, Y15
+	VPADDD Y15, Y4, Y4
+	VPMADDWD 544(BX), Y14, Y15
+	R_1204
 	JNE end // of the second tile
-	R_895
+	R_1090
 end:
-	R_896
+	R_1123
 	RET
 
 // integerSuper3KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3542,21 +3310,21 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper3KAVX2<>(SB), NOSPLIT, $0-0
-	R_1259
+	R_1202
 tile:
-	R_1050
+	R_1203
 row:
-	R_830
-	R_991
+	R_1010
+	R_1011
 pair:
-	R_1242
+	R_1184
 	VPADDD Y15, Y4, Y4
 	VPMADDWD 2080(BX), Y14, Y15
-	R_1260
+	R_1204
 	JNE end // of the second tile
-	R_895
+	R_1090
 end:
-	R_896
+	R_1123
 	RET
 
 // integerSuper2KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3564,5190 +3332,4780 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper2KAVX2<>(SB), NOSPLIT, $0-0
-	R_1259
+	R_1202
 tile:
 	VCVTPH2PS 0(SI), Y0
 	VCVTPH2PS 32(SI), Y2
 	VCVTPH2PS 16(SI), Y1
 	VCVTPH2PS 48(SI), Y3
-	R_829
+	R_1009
 row:
-	R_830
-	R_251
-	R_991
+	R_1010
+	R_260
+	R_1011
 pair:
-	R_1242
+	R_1184
 	VPADDD Y15, Y6, Y6
 	VPMADDWD 2080(BX), Y14, Y15
 	VPADDD Y15, Y7, Y7
-	R_1041
-	R_849
+	R_1088
 	VCVTDQ2PS Y6, Y6
 	VFNMADD231PS Y2, Y6, Y4
-	R_874
+	R_1036
 	VCVTDQ2PS Y7, Y7
 	VFNMADD231PS Y3, Y7, Y5
-	R_927
+	R_1122
 	JNE end // of the second tile
-	R_895
+	R_1090
 end:
-	R_896
-	RET
-
-// integerSuperXSRaisedAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
-// Scratch has them, and adds them to the output at R9. DX goes from the scales
-// of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
-// that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
-TEXT integerSuperXSRaisedAVX2<>(SB), NOSPLIT, $0-0
-	R_847
-	R_873
-tile:
-	R_1050
-row:
-	R_830
-	R_991
-pair:
-	VPBROADCASTD (SI), Y14
-	VPMADDWD 512(BX), Y14, Y15
-	VPADDD Y15, Y4, Y4
-	VPMADDWD 544(BX), Y14, Y15
-	R_1260
-	JNE end // of the second tile
-	R_895
-end:
-	R_896
+	R_1123
 	RET
 TEXT ·integerAVX22Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_643
-part:
-	R_345
-	R_493
-	R_863
-	R_523
-	R_882
-	R_1052
-	R_644
-	R_60
-	R_523
-	R_673
-	R_60
+	R_185
+part0:
+	R_366
+	R_521
+	R_574
+	R_547
+	R_590
+	R_1104
+	R_854
+	R_547
+	R_411
+	R_39
 	ADDQ $64, SI
-	R_1245
-widen:
-	R_1053
-first:
-	R_553
-	R_31
-	R_348
-half:
-	R_493
-	R_863
-	R_523
-	R_882
+	R_1187
+widen0:
+	R_1063
+first0:
+	R_1064
+half0:
+	R_521
+	R_574
+	R_547
+	R_590
 	ADDQ $64, SI
-	R_1034
-whole:
-	R_183
+	R_1049
+whole0:
+	R_186
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_684
+	R_748
 tiles:
-	R_205
+	R_235
 factors:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_663
+	R_621
+	R_730
 
 TEXT ·integerAVX22Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_643
-part:
-	R_345
-	R_493
-	R_897
-	R_523
-	R_928
-	R_1052
-	R_1294
-	R_523
-	R_1319
+	R_185
+part0:
+	R_366
+	R_521
+	R_608
+	R_547
+	R_632
+	R_1104
+	R_908
+	R_547
+	R_942
 	ADDQ $64, SI
-	R_622
-widen:
-	R_1078
-first:
-	R_553
-	R_94
-	R_348
-half:
-	R_493
-	R_897
-	R_523
-	R_928
+	R_603
+widen0:
+	R_1092
+first0:
+	R_1066
+half0:
+	R_521
+	R_608
+	R_547
+	R_632
 	ADDQ $64, SI
 	ADDQ $32, BX
-	R_349
-whole:
-	R_183
+	R_370
+whole0:
+	R_186
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_684
+	R_748
 tiles:
-	R_205
+	R_235
 factors:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_663
+	R_642
+	R_730
 
 TEXT ·integerAVX22Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_643
-part:
-	R_345
-	R_493
-	R_963
-	R_523
-	R_1000
-	R_1052
-	R_1346
-	R_523
-	R_1376
+	R_185
+part0:
+	R_366
+	R_521
+	R_634
+	R_547
+	R_701
+	R_1104
+	R_982
+	R_547
+	R_1020
 	ADDQ $64, SI
-	R_1035
-widen:
-	R_1036
-first:
-	R_553
-	R_238
-	R_348
-half:
-	R_493
-	R_963
-	R_523
-	R_1000
+	R_731
+widen0:
+	R_1124
+first0:
+	R_1125
+half0:
+	R_521
+	R_634
+	R_547
+	R_701
 	ADDQ $64, SI
-	R_1056
-whole:
-	R_183
+	R_1085
+whole0:
+	R_186
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_684
+	R_748
 tiles:
-	R_205
+	R_235
 factors:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_663
+	R_671
+	R_730
 
 TEXT ·integerAVX22Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_643
-part:
-	R_345
-	R_493
-	R_1037
-	R_523
-	R_1075
+	R_185
+part0:
+	R_366
+	R_521
+	R_742
+	R_547
+	R_774
+	R_1104
 	R_1052
-	R_1404
-	R_523
-	R_1436
+	R_547
+	R_1087
 	ADDQ $64, SI
-	R_1057
-widen:
-	R_1058
-first:
-	R_553
-	R_319
-	R_348
-half:
-	R_493
-	R_1037
-	R_523
-	R_1075
+	R_749
+widen0:
+	R_1160
+first0:
+	R_1127
+half0:
+	R_521
+	R_742
+	R_547
+	R_774
 	ADDQ $64, SI
-	R_1080
-whole:
-	R_183
+	R_1105
+whole0:
+	R_186
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_684
+	R_748
 tiles:
-	R_205
+	R_235
 factors:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_663
+	R_707
+	R_730
 
 TEXT ·integerAVX23Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_911
-part:
-	R_345
-	R_558
-	R_863
-	R_595
-	R_882
-	R_470
-	R_558
-	R_644
-	R_60
-	R_595
-	R_673
-	R_60
-	R_470
-	R_1245
-widen:
-	R_1053
-first:
-	R_553
-	R_31
-	R_348
-half:
-	R_558
-	R_863
-	R_595
-	R_882
-	R_470
-	R_1034
-whole:
-	R_183
+	R_384
+part0:
+	R_366
+	R_605
+	R_574
+	R_631
+	R_590
+	R_495
+	R_605
+	R_854
+	R_631
+	R_411
+	R_39
+	R_495
+	R_1187
+widen0:
+	R_1063
+first0:
+	R_1064
+half0:
+	R_605
+	R_574
+	R_631
+	R_590
+	R_495
+	R_1049
+whole0:
+	R_186
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_685
+	R_750
 tiles:
-	R_205
+	R_235
 factors:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_686
+	R_621
+	R_751
 
 TEXT ·integerAVX23Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_911
-part:
-	R_345
-	R_558
-	R_897
-	R_595
-	R_928
-	R_470
-	R_558
-	R_1294
-	R_595
-	R_1319
-	R_470
-	R_622
-widen:
-	R_1078
-first:
-	R_553
-	R_94
-	R_348
-half:
-	R_558
-	R_897
-	R_595
-	R_928
-	R_470
+	R_384
+part0:
+	R_366
+	R_605
+	R_608
+	R_631
+	R_632
+	R_495
+	R_605
+	R_908
+	R_631
+	R_942
+	R_495
+	R_603
+widen0:
+	R_1092
+first0:
+	R_1066
+half0:
+	R_605
+	R_608
+	R_631
+	R_632
+	R_495
 	ADDQ $32, BX
-	R_349
-whole:
-	R_183
+	R_370
+whole0:
+	R_186
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_685
+	R_750
 tiles:
-	R_205
+	R_235
 factors:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_686
+	R_642
+	R_751
 
 TEXT ·integerAVX23Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_911
-part:
-	R_345
-	R_558
-	R_963
-	R_595
-	R_1000
-	R_470
-	R_558
-	R_1346
-	R_595
-	R_1376
-	R_470
-	R_1035
-widen:
-	R_1036
-first:
-	R_553
-	R_238
-	R_348
-half:
-	R_558
-	R_963
-	R_595
-	R_1000
-	R_470
-	R_1056
-whole:
-	R_183
+	R_384
+part0:
+	R_366
+	R_605
+	R_634
+	R_631
+	R_701
+	R_495
+	R_605
+	R_982
+	R_631
+	R_1020
+	R_495
+	R_731
+widen0:
+	R_1124
+first0:
+	R_1125
+half0:
+	R_605
+	R_634
+	R_631
+	R_701
+	R_495
+	R_1085
+whole0:
+	R_186
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_685
+	R_750
 tiles:
-	R_205
+	R_235
 factors:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_686
+	R_671
+	R_751
 
 TEXT ·integerAVX23Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_911
-part:
-	R_345
-	R_558
-	R_1037
-	R_595
-	R_1075
-	R_470
-	R_558
-	R_1404
-	R_595
-	R_1436
-	R_470
-	R_1057
-widen:
-	R_1058
-first:
-	R_553
-	R_319
-	R_348
-half:
-	R_558
-	R_1037
-	R_595
-	R_1075
-	R_470
-	R_1080
-whole:
-	R_183
+	R_384
+part0:
+	R_366
+	R_605
+	R_742
+	R_631
+	R_774
+	R_495
+	R_605
+	R_1052
+	R_631
+	R_1087
+	R_495
+	R_749
+widen0:
+	R_1160
+first0:
+	R_1127
+half0:
+	R_605
+	R_742
+	R_631
+	R_774
+	R_495
+	R_1105
+whole0:
+	R_186
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_685
+	R_750
 tiles:
-	R_205
+	R_235
 factors:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_686
+	R_707
+	R_751
 
 TEXT ·integerAVX24Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_643
-part:
-	R_345
-	R_503
-	R_863
-	R_504
-	R_882
-	R_1060
-	R_644
-	R_60
-	R_504
-	R_673
-	R_60
-	R_635
-	SUBQ $2, CX
-widen:
-	R_1053
-first:
-	R_553
-	R_31
-	R_348
-half:
-	R_503
-	R_863
-	R_504
-	R_882
-	ADDQ $128, SI
-	R_1034
-whole:
-	R_183
+	R_185
+part0:
+	R_366
+	R_535
+	R_574
+	R_536
+	R_906
+	R_535
+	R_854
+	R_536
+	R_1205
+widen0:
+	R_1063
+first0:
+	R_1064
+half0:
+	R_535
+	R_574
+	R_536
+	R_906
+	R_1049
+whole0:
+	R_186
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_506
+	R_621
+	R_538
 
 TEXT ·integerAVX24Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_643
-part:
-	R_345
-	R_503
-	R_897
-	R_504
-	R_928
-	R_1060
-	R_1294
-	R_504
-	R_1319
-	ADDQ $128, SI
-	R_622
-widen:
-	R_1078
-first:
-	R_553
-	R_94
-	R_348
-half:
-	R_503
-	R_897
-	R_504
-	R_928
-	R_635
-	R_349
-whole:
-	R_183
+	R_185
+part0:
+	R_366
+	R_535
+	R_608
+	R_536
+	R_1189
+	R_535
+	R_908
+	R_536
+	R_1225
+widen0:
+	R_1092
+first0:
+	R_1066
+half0:
+	R_535
+	R_608
+	R_536
+	R_632
+	R_662
+	R_370
+whole0:
+	R_186
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_506
+	R_642
+	R_538
 
 TEXT ·integerAVX24Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_643
-part:
-	R_345
-	R_503
-	R_963
-	R_504
-	R_1000
-	R_1060
-	R_1346
-	R_504
-	R_1376
-	ADDQ $128, SI
-	R_1035
-widen:
-	R_1036
-first:
-	R_553
-	R_238
-	R_348
-half:
-	R_503
-	R_963
-	R_504
-	R_1000
-	ADDQ $128, SI
-	R_1056
-whole:
-	R_183
+	R_185
+part0:
+	R_366
+	R_535
+	R_634
+	R_536
+	R_923
+	R_535
+	R_982
+	R_536
+	R_1246
+widen0:
+	R_1124
+first0:
+	R_1125
+half0:
+	R_535
+	R_634
+	R_536
+	R_923
+	R_1085
+whole0:
+	R_186
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_506
+	R_671
+	R_538
 
 TEXT ·integerAVX24Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_643
-part:
-	R_345
-	R_503
-	R_1037
-	R_504
-	R_1075
-	R_1060
-	R_1404
-	R_504
-	R_1436
-	ADDQ $128, SI
-	R_1057
-widen:
-	R_1058
-first:
-	R_553
-	R_319
-	R_348
-half:
-	R_503
-	R_1037
-	R_504
-	R_1075
-	ADDQ $128, SI
-	R_1080
-whole:
-	R_183
+	R_185
+part0:
+	R_366
+	R_535
+	R_742
+	R_536
+	R_950
+	R_535
+	R_1052
+	R_536
+	R_1274
+widen0:
+	R_1160
+first0:
+	R_1127
+half0:
+	R_535
+	R_742
+	R_536
+	R_950
+	R_1105
+whole0:
+	R_186
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_506
+	R_707
+	R_538
 
 TEXT ·integerAVX25Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_911
-	R_64
+	R_384
+	R_140
 step:
-	R_1062
-	R_1286
-	R_764
-	R_1307
-	R_626
+	R_1108
+	R_1190
+	R_797
+	R_1208
+	R_691
 	ADDQ $16, BX
-	R_343
+	R_371
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_216
-	R_75
+	R_251
+	R_62
 begin:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_506
+	R_621
+	R_538
 
 TEXT ·integerAVX25Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_994
+	R_384
+	R_168
 step:
-	R_1062
-	R_1326
-	R_764
-	R_1351
-	R_626
+	R_1108
+	R_1227
+	R_797
+	R_1248
+	R_691
 	ADDQ $32, BX
-	R_343
+	R_371
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_216
-	R_200
+	R_251
+	R_164
 begin:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_506
+	R_642
+	R_538
 
 TEXT ·integerAVX25Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_1017
+	R_384
+	R_242
 step:
-	R_1062
-	R_1352
-	R_764
-	R_1406
-	R_626
-	R_693
+	R_1108
+	R_1249
+	R_797
+	R_1306
+	R_691
+	R_739
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_216
-	R_273
+	R_251
+	R_279
 begin:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_506
+	R_671
+	R_538
 
 TEXT ·integerAVX25Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_694
+	R_740
 step:
-	R_1062
-	R_1380
-	R_764
-	R_1437
-	R_626
-	R_710
+	R_1108
+	R_1276
+	R_797
+	R_1335
+	R_691
+	R_757
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_550
+	R_251
+	R_356
 begin:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_506
+	R_707
+	R_538
 
 TEXT ·integerAVX26Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_911
-	R_64
+	R_384
+	R_140
 step:
-	R_1084
-	R_1286
-	R_796
-	R_1307
-	R_676
+	R_1131
+	R_1190
+	R_829
+	R_1208
+	R_719
 	ADDQ $16, BX
-	R_343
+	R_371
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_744
+	R_801
 tiles:
-	R_205
+	R_235
 factors:
-	R_216
-	R_75
+	R_251
+	R_62
 begin:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_719
+	R_621
+	R_785
 
 TEXT ·integerAVX26Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_994
+	R_384
+	R_168
 step:
-	R_1084
-	R_1326
-	R_796
-	R_1351
-	R_676
+	R_1131
+	R_1227
+	R_829
+	R_1248
+	R_719
 	ADDQ $32, BX
-	R_343
+	R_371
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_744
+	R_801
 tiles:
-	R_205
+	R_235
 factors:
-	R_216
-	R_200
+	R_251
+	R_164
 begin:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_719
+	R_642
+	R_785
 
 TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_1017
+	R_384
+	R_242
 step:
-	R_1084
-	R_1352
-	R_796
-	R_1406
-	R_676
-	R_693
+	R_1131
+	R_1249
+	R_829
+	R_1306
+	R_719
+	R_739
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_744
+	R_801
 tiles:
-	R_205
+	R_235
 factors:
-	R_216
-	R_273
+	R_251
+	R_279
 begin:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_719
+	R_671
+	R_785
 
 TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_694
+	R_740
 step:
-	R_1084
-	R_1380
-	R_796
-	R_1437
-	R_676
-	R_710
+	R_1131
+	R_1276
+	R_829
+	R_1335
+	R_719
+	R_757
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_744
+	R_801
 tiles:
-	R_205
+	R_235
 factors:
-	R_550
+	R_251
+	R_356
 begin:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_719
+	R_707
+	R_785
 
 TEXT ·integerAVX28Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_121
-	R_97
+	R_188
 tile:
-	R_36
-	R_93
+	R_1109
 group:
-	LEAQ 0(R8), SI
+	R_268
+shortOut:
+	R_230
+fullOut:
+	R_309
+pointsOut:
+	R_200
+scalesOut:
+	R_263
+codes:
+	R_185
+part0:
+	R_366
+	R_626
+	R_574
+	R_645
+	R_1110
+	R_626
+	R_854
+	R_645
+	R_411
+	R_39
+	R_764
+	SUBQ $2, CX
+widen0:
+	R_1063
+first0:
 	R_1064
-	JNZ signed0
-step0:
-	R_577
-	R_720
-	R_915
-	R_1114
-	R_702
-	R_721
-	R_704
-	R_278
-	R_1086
-	JNZ step0
-summed0:
-	R_1087
-	R_1088
-scaled0:
-	R_724
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-added0:
-	LEAQ 32(R8), SI
-	R_1064
-	JNZ signed1
-step1:
-	R_1089
-	VMOVDQU 64(SI), Y12
-	R_1114
-	VMOVDQU 128(SI), Y12
-	R_721
-	R_1115
-	R_1086
-	JNZ step1
-summed1:
-	R_1116
-	R_1073
-scaled1:
-	R_1074
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_1064
-	JNZ signed2
-step2:
-	R_577
-	R_720
-	R_915
-	R_1114
-	R_702
-	R_721
-	R_704
-	R_278
-	R_1086
-	JNZ step2
-summed2:
-	R_1117
-	R_1088
-scaled2:
-	R_745
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_1064
-	JNZ signed3
-step3:
-	R_1089
-	VMOVDQU 64(SI), Y12
-	R_1114
-	VMOVDQU 128(SI), Y12
-	R_721
-	R_1115
-	R_1086
-	JNZ step3
-summed3:
-	R_1141
-	R_1073
-scaled3:
-	R_1095
-	VBROADCASTSS 4(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
-added3:
-	R_475
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	R_916
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
-stored:
-	R_1119
+half0:
+	R_626
+	R_574
+	R_645
+	R_1110
+	R_1049
+whole0:
+	R_27
+	R_185
+part1:
+	R_1111
+	R_574
+	R_672
+	R_1110
+	R_646
+	R_854
+	R_672
+	R_411
+	R_39
+	R_764
+	SUBQ $2, CX
+widen1:
+	R_261
+	R_766
+	R_62
+first1:
+	R_767
+	R_27
+	R_768
+half1:
+	R_646
+	R_574
+	R_672
+	R_1110
+	ADDQ $16, BX
+	R_769
+whole1:
+	R_108
+scaled:
+	R_391
+added:
+	R_156
+groupBack:
+	R_24
+passed:
+	R_501
+tileEnd:
+	R_157
 last:
-	R_1142
+	R_190
 end:
 	VZEROUPPER
 	RET
-signed0:
-	R_577
-	R_747
-	R_915
-	R_1143
-	R_702
-	R_748
-	R_704
-	R_265
-	R_1122
-	JNZ signed0
-	R_579
-	R_1103
-	JNZ zeroHalf0
-	JMP zero0
-half0:
-	R_1104
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	R_1105
-	JMP scaled0
-zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
-zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	R_15
-	JMP symmetric0
-zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_724
-	JMP added0
-points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	R_1123
-	JNZ pointsHalf0
-	R_15
-	JMP pointed0
-pointsFull0:
-	R_1124
-	JMP pointed0
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_1106
-	R_724
-	JMP added0
-signed1:
-	R_1125
-	VMOVDQU 64(SI), Y12
-	R_1143
-	VMOVDQU 128(SI), Y12
-	R_748
-	R_1144
-	R_1122
-	JNZ signed1
-	R_579
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
-	JMP zero1
-half1:
-	R_1107
-	JMP scaled1
-other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	R_1108
-	JMP scaled1
-zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
-zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	R_45
-	JMP symmetric1
-zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_1074
-	JMP added1
-points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	R_1145
-	JNZ pointsHalf1
-	R_45
-	JMP pointed1
-pointsFull1:
-	R_1126
-	JMP pointed1
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_1106
-	R_1074
-	JMP added1
-signed2:
-	R_577
-	R_747
-	R_915
-	R_1143
-	R_702
-	R_748
-	R_704
-	R_265
-	R_1122
-	JNZ signed2
-	R_598
-	R_1103
-	JNZ zeroHalf2
-	JMP zero2
-half2:
-	R_1104
-	JMP scaled2
-other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	R_1105
-	JMP scaled2
-zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
-zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	R_15
-	JMP symmetric2
-zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_745
-	JMP added2
-points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	R_1123
-	JNZ pointsHalf2
-	R_15
-	JMP pointed2
-pointsFull2:
-	R_1124
-	JMP pointed2
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_1106
-	R_745
-	JMP added2
-signed3:
-	R_1125
-	VMOVDQU 64(SI), Y12
-	R_1143
-	VMOVDQU 128(SI), Y12
-	R_748
-	R_1144
-	R_1122
-	JNZ signed3
-	R_598
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
-	JMP zero3
-half3:
-	R_1107
-	JMP scaled3
-other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	R_1108
-	JMP scaled3
-zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
-zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	R_45
-	JMP symmetric3
-zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_1095
-	JMP added3
-points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	R_1145
-	JNZ pointsHalf3
-	R_45
-	JMP pointed3
-pointsFull3:
-	R_1126
-	JMP pointed3
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_1106
-	R_1095
-	JMP added3
+other:
+	R_413
+multiply:
+	R_376
+points:
+	R_393
+early:
+	R_394
 
 TEXT ·integerAVX28Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_121
-	R_97
+	R_188
 tile:
-	R_36
-	R_93
-	R_176
-	R_251
+	R_1132
 group:
-	LEAQ 0(R8), SI
-	R_1109
-	JNZ signed0
-step0:
-	R_577
-	R_720
-	R_1146
-	R_940
-	R_1147
-	R_702
-	R_1148
-	R_704
-	R_278
-	R_1176
-	JNZ step0
-summed0:
-	R_1087
-	R_1088
-scaled0:
-	R_724
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y0
-	R_1130
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y1
-added0:
-	LEAQ 32(R8), SI
-	R_1109
-	JNZ signed1
-step1:
-	R_1089
-	R_1146
-	R_511
-	R_1147
-	VMOVDQU 128(SI), Y12
-	R_1148
-	R_1115
-	R_1176
-	JNZ step1
-summed1:
-	R_1116
-	R_1073
-scaled1:
-	R_745
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y2
-	R_1151
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y3
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_1109
-	JNZ signed2
-step2:
-	R_577
-	R_720
-	R_1146
-	R_940
-	R_1147
-	R_702
-	R_1148
-	R_704
-	R_278
-	R_1176
-	JNZ step2
-summed2:
-	R_1117
-	R_1088
-scaled2:
-	R_1131
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y4
-	R_1177
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y5
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_1109
-	JNZ signed3
-step3:
-	R_1089
-	R_1146
-	R_511
-	R_1147
-	VMOVDQU 128(SI), Y12
-	R_1148
-	R_1115
-	R_1176
-	JNZ step3
-summed3:
-	R_1141
-	R_1073
-scaled3:
-	R_1152
-	VBROADCASTSS 8(BX), Y14
-	VFMADD231PS Y14, Y13, Y6
-	R_1214
-	VBROADCASTSS 12(BX), Y14
-	VFMADD231PS Y14, Y13, Y7
-added3:
-	R_495
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	R_916
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
-stored:
-	R_1119
+	R_268
+shortOut:
+	R_230
+fullOut:
+	R_309
+pointsOut:
+	R_200
+scalesOut:
+	R_263
+codes:
+	R_185
+part0:
+	R_366
+	R_626
+	R_608
+	R_645
+	R_632
+	R_1221
+	R_908
+	R_645
+	R_942
+	ADDQ $256, SI
+	R_603
+widen0:
+	R_1092
+first0:
+	R_1066
+half0:
+	R_626
+	R_608
+	R_645
+	R_632
+	R_764
+	R_370
+whole0:
+	R_53
+	R_185
+part1:
+	R_1111
+	R_608
+	R_672
+	R_632
+	R_1236
+	R_908
+	R_672
+	R_942
+	ADDQ $256, SI
+	R_603
+widen1:
+	R_350
+	R_952
+	R_164
+first1:
+	R_767
+	R_53
+	R_768
+half1:
+	R_646
+	R_608
+	R_672
+	R_632
+	R_764
+	R_769
+whole1:
+	R_108
+scaled:
+	R_414
+added:
+	R_156
+groupBack:
+	R_24
+passed:
+	R_524
+tileEnd:
+	R_157
 last:
-	R_1142
+	R_190
 end:
 	VZEROUPPER
 	RET
-signed0:
-	R_577
-	R_747
-	R_1178
-	R_940
-	R_1179
-	R_702
-	R_1180
-	R_704
-	R_265
-	R_1215
-	JNZ signed0
-	R_579
-	R_1103
-	JNZ zeroHalf0
-	JMP zero0
+other:
+	R_438
+multiply:
+	R_382
+points:
+	R_439
+early:
+	R_399
+
+TEXT ·integerAVX28Rows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_188
+tile:
+	R_288
+clear:
+	R_1112
+group:
+	R_268
+shortOut:
+	R_230
+fullOut:
+	R_309
+pointsOut:
+	R_200
+scalesOut:
+	R_346
+strip:
+	XORL R15, R15
+codes:
+	R_185
+part0:
+	R_366
+	R_626
+	R_634
+	R_645
+	R_701
+	R_1221
+	R_982
+	R_645
+	R_1020
+	ADDQ $256, SI
+	R_731
+widen0:
+	R_1124
+first0:
+	R_1125
 half0:
-	R_1104
-	JMP scaled0
-other0:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf0
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros0
-	R_1105
-	JMP scaled0
-zeros0:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points0
-zero0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull0
-	R_15
-	JMP symmetric0
-zeroFull0:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric0
-zeroHalf0:
-	VCVTPH2PS 0(R13), Y12
-symmetric0:
-	R_724
-	R_1130
-	JMP added0
-points0:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull0
-	R_1123
-	JNZ pointsHalf0
-	R_15
-	JMP pointed0
-pointsFull0:
-	R_1124
-	JMP pointed0
-pointsHalf0:
-	VCVTPH2PS 0(R13), Y12
-pointed0:
-	R_1156
-	R_724
-	R_1157
-	R_1130
-	JMP added0
-signed1:
-	R_1125
-	R_1178
-	R_511
-	R_1179
-	VMOVDQU 128(SI), Y12
-	R_1180
-	R_1144
-	R_1215
-	JNZ signed1
-	R_579
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf1
-	JMP zero1
+	R_626
+	R_634
+	R_645
+	R_701
+	R_928
+	R_370
+whole0:
+	R_167
+	R_185
+part1:
+	R_1111
+	R_634
+	R_672
+	R_701
+	R_1236
+	R_982
+	R_672
+	R_1020
+	ADDQ $256, SI
+	R_731
+widen1:
+	R_453
+	R_1133
+	R_279
+first1:
+	R_767
+	R_167
+	R_768
 half1:
-	R_1107
-	JMP scaled1
-other1:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf1
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros1
-	R_1108
-	JMP scaled1
-zeros1:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points1
-zero1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull1
-	R_45
-	JMP symmetric1
-zeroFull1:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric1
-zeroHalf1:
-	VCVTPH2PS 16(R13), Y12
-symmetric1:
-	R_745
-	R_1151
-	JMP added1
-points1:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull1
-	R_1145
-	JNZ pointsHalf1
-	R_45
-	JMP pointed1
-pointsFull1:
-	R_1126
-	JMP pointed1
-pointsHalf1:
-	VCVTPH2PS 16(R13), Y12
-pointed1:
-	R_1156
-	R_745
-	R_1157
-	R_1151
-	JMP added1
-signed2:
-	R_577
-	R_747
-	R_1178
-	R_940
-	R_1179
-	R_702
-	R_1180
-	R_704
-	R_265
-	R_1215
-	JNZ signed2
-	R_598
-	R_1103
-	JNZ zeroHalf2
-	JMP zero2
-half2:
-	R_1104
-	JMP scaled2
-other2:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf2
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros2
-	R_1105
-	JMP scaled2
-zeros2:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points2
-zero2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull2
-	R_15
-	JMP symmetric2
-zeroFull2:
-	VMOVUPS 0(R13), Y12
-	JMP symmetric2
-zeroHalf2:
-	VCVTPH2PS 0(R13), Y12
-symmetric2:
-	R_1131
-	R_1177
-	JMP added2
-points2:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull2
-	R_1123
-	JNZ pointsHalf2
-	R_15
-	JMP pointed2
-pointsFull2:
-	R_1124
-	JMP pointed2
-pointsHalf2:
-	VCVTPH2PS 0(R13), Y12
-pointed2:
-	R_1156
-	R_1131
-	R_1157
-	R_1177
-	JMP added2
-signed3:
-	R_1125
-	R_1178
-	R_511
-	R_1179
-	VMOVDQU 128(SI), Y12
-	R_1180
-	R_1144
-	R_1215
-	JNZ signed3
-	R_598
-	TESTQ $const_scaleF16, integerArgs_scale(AX)
-	JNZ zeroHalf3
-	JMP zero3
-half3:
-	R_1107
-	JMP scaled3
-other3:
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16
-	JEQ zeroHalf3
-	CMPQ integerArgs_scale(AX), $const_scaleF32
-	JNE zeros3
-	R_1108
-	JMP scaled3
-zeros3:
-	TESTQ $const_scalePoints, integerArgs_scale(AX)
-	JNZ points3
-zero3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ zeroFull3
-	R_45
-	JMP symmetric3
-zeroFull3:
-	VMOVUPS 32(R13), Y12
-	JMP symmetric3
-zeroHalf3:
-	VCVTPH2PS 16(R13), Y12
-symmetric3:
-	R_1152
-	R_1214
-	JMP added3
-points3:
-	TESTQ $const_scaleF32, integerArgs_scale(AX)
-	JNZ pointsFull3
-	R_1145
-	JNZ pointsHalf3
-	R_45
-	JMP pointed3
-pointsFull3:
-	R_1126
-	JMP pointed3
-pointsHalf3:
-	VCVTPH2PS 16(R13), Y12
-pointed3:
-	R_1156
-	R_1152
-	R_1157
-	R_1214
-	JMP added3
+	R_646
+	R_634
+	R_672
+	R_701
+	R_928
+	R_769
+whole1:
+	R_108
+scaled:
+	R_440
+added:
+	R_525
+strips:
+	R_317
+groupBack:
+	R_24
+passed:
+	R_548
+tileEnd:
+	R_157
+last:
+	R_190
+end:
+	VZEROUPPER
+	RET
+other:
+	R_508
+multiply:
+	R_405
+points:
+	R_509
+early:
+	R_423
+
+TEXT ·integerAVX28Rows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_188
+tile:
+	R_288
+clear:
+	R_549
+	R_770
+group:
+	R_268
+shortOut:
+	R_230
+fullOut:
+	R_309
+pointsOut:
+	R_200
+scalesOut:
+	R_346
+strip:
+	XORL R15, R15
+codes:
+	R_185
+part0:
+	R_366
+	R_626
+	R_742
+	R_645
+	R_774
+	R_1221
+	R_1052
+	R_645
+	R_1087
+	ADDQ $256, SI
+	R_749
+widen0:
+	R_1160
+first0:
+	R_1127
+half0:
+	R_626
+	R_742
+	R_645
+	R_774
+	R_953
+	R_370
+whole0:
+	R_282
+	R_185
+part1:
+	R_1111
+	R_742
+	R_672
+	R_774
+	R_1236
+	R_1052
+	R_672
+	R_1087
+	ADDQ $256, SI
+	R_749
+widen1:
+	R_677
+	R_1133
+	VPSLLD $4, Y6, Y6
+	VPSLLD $4, Y7, Y7
+	R_356
+first1:
+	R_767
+	R_282
+	R_768
+half1:
+	R_646
+	R_742
+	R_672
+	R_774
+	R_953
+	R_769
+whole1:
+	R_108
+scaled:
+	R_476
+added:
+	R_528
+strips:
+	R_317
+groupBack:
+	R_24
+passed:
+	R_580
+tileEnd:
+	R_157
+last:
+	R_190
+end:
+	VZEROUPPER
+	RET
+other:
+	R_543
+multiply:
+	R_430
+points:
+	R_579
+early:
+	R_452
 
 TEXT ·integerAVX2FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_1335
+	R_1109
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_643
-	R_64
+	R_185
+	R_140
 step:
-	R_1135
-	R_1286
-	R_768
-	R_1307
+	R_1163
+	R_1190
+	R_830
+	R_1208
 	ADDQ $128, SI
 	ADDQ $16, BX
-	R_70
-	R_134
+	R_94
+	R_108
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 
 TEXT ·integerAVX2FP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_1358
+	R_1132
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_917
+	R_929
 step:
-	R_1135
-	R_1326
-	R_768
-	R_1351
-	R_635
-	R_70
-	R_134
+	R_1163
+	R_1227
+	R_830
+	R_1248
+	R_662
+	R_896
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 
 TEXT ·integerAVX2FP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_1336
+	R_1112
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_941
+	R_954
 step:
-	R_1135
-	R_1352
-	R_768
-	R_1406
+	R_1163
+	R_1249
+	R_830
+	R_1306
 	ADDQ $128, SI
-	R_1337
+	ADDQ $48, BX
+	R_896
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 
 TEXT ·integerAVX2FP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_596
-	R_918
+	R_549
+	R_770
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_608
+	R_660
 step:
-	R_1135
-	R_1380
-	R_768
-	R_1437
+	R_1163
+	R_1276
+	R_830
+	R_1335
 	ADDQ $128, SI
 	ADDQ $64, BX
-	R_70
-	R_134
+	R_896
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 
 TEXT ·integerAVX2LevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_121
-	R_97
+	R_188
 tile:
-	R_36
-	R_93
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	R_177
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_604
 group:
-	LEAQ 0(R8), SI
-	R_700
-step0:
-	R_1136
-	R_754
-	R_1216
-	R_754
-	R_915
-	R_1137
-	R_754
-	R_1183
-	R_754
-	R_1139
-	JNZ step0
-summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	R_1087
-	R_15
-scaled0:
-	R_724
-added0:
-	LEAQ 32(R8), SI
-	R_700
-step1:
-	R_1158
+	R_563
+shortOut:
+	R_431
+fullOut:
+	R_432
+scalesOut:
+	R_263
+codes:
+	R_185
+part0:
+	R_366
+	R_673
+	R_574
+	R_708
+	R_906
+	R_673
+	R_854
+	R_708
+	R_1205
+widen0:
+	R_1063
+first0:
+	R_1064
+half0:
+	R_673
+	R_574
+	R_708
+	R_906
+	R_1049
+whole0:
+	R_27
+	R_185
+part1:
+	R_1135
+	R_574
+	R_674
+	R_906
+	R_709
+	R_854
+	R_674
+	R_1205
+widen1:
+	R_261
+	R_766
+	R_62
+first1:
+	R_767
+	R_27
+	R_768
+half1:
+	R_709
+	R_574
+	R_674
+	R_906
+	ADDQ $16, BX
 	R_769
-	R_1216
-	R_769
-	VMOVDQU 64(SI), Y12
-	R_1137
-	R_769
-	R_1183
-	R_769
-	R_1139
-	JNZ step1
-summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	R_1116
-scaled1:
-	R_1074
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_700
-step2:
-	R_1136
-	R_797
-	R_1216
-	R_797
-	R_915
-	R_1137
-	R_797
-	R_1183
-	R_797
-	R_1139
-	JNZ step2
-summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	R_1117
-	R_15
-scaled2:
-	R_745
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_700
-step3:
-	R_1158
-	R_833
-	R_1216
-	R_833
-	VMOVDQU 64(SI), Y12
-	R_1137
-	R_833
-	R_1183
-	R_833
-	R_1139
-	JNZ step3
-summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	R_1141
-scaled3:
-	R_1095
-added3:
-	R_475
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y1, 32(R9)
-	R_916
-	VMOVUPS Y2, 0(CX)
-	VMOVUPS Y3, 32(CX)
-stored:
-	R_1119
+whole1:
+	R_186
+scaled:
+	R_391
+added:
+	R_156
+groupBack:
+	R_24
+passed:
+	R_501
+tileEnd:
+	R_157
 last:
-	R_1142
+	R_190
 end:
 	VZEROUPPER
 	RET
+other:
+	R_413
+multiply:
+	R_376
+points:
+	R_393
+early:
+	R_394
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	R_767
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
-decode:
-	R_919
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
-factors0:
-	VPADDD Y8, Y0, Y0
-	JMP added0
-half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors1:
-	VPADDD Y8, Y1, Y1
-	JMP added1
-half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
-other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
-factors2:
-	VPADDD Y8, Y2, Y2
-	JMP added2
-half2:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled2
-other2:
-	VMOVUPS 0(R13), Y12
-	JMP scaled2
-factors3:
-	VPADDD Y8, Y3, Y3
-	ADDQ $64, R14
-	R_178
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2592(R14)
-	VMOVDQU Y2, 3584(R14)
-	VMOVDQU Y3, 3616(R14)
-	MOVL $1, CX
-	CALL integerSuperXSAVX2<>(SB)
-	JNZ decode
-	R_916
-	JMP stored
-half3:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled3
-other3:
-	VMOVUPS 32(R13), Y12
-	JMP scaled3
+	R_805
+tiles:
+	R_235
+factors:
+	R_620
+tilesBack:
+	R_237
+superPassed:
+	R_621
+	R_806
 
 TEXT ·integerAVX2LevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_121
-	R_97
+	R_188
 tile:
-	R_36
-	R_93
-	R_176
-	R_251
-	MOVQ integerArgs_decoded(AX), R14
-	XORL R15, R15
-	R_177
-	VMOVDQU integerOnes<>(SB), Y15
-	VMOVDQU Y15, 0(R14)
-	VMOVDQU Y15, 32(R14)
-	VMOVDQU Y15, 1024(R14)
-	VMOVDQU Y15, 1056(R14)
+	R_622
 group:
-	LEAQ 0(R8), SI
-	R_749
-step0:
-	R_1136
-	R_754
-	VPBROADCASTD 4(BX), Y14
-	R_582
-	R_1184
-	R_754
-	VPBROADCASTD 12(BX), Y14
-	R_582
-	R_940
-	R_1185
-	R_754
-	VPBROADCASTD 20(BX), Y14
-	R_582
-	R_1217
-	R_754
-	VPBROADCASTD 28(BX), Y14
-	R_582
-	R_1186
-	JNZ step0
-summed0:
-	TESTQ R15, R15
-	JNZ factors0
-	R_1087
-	R_15
-scaled0:
-	R_724
-	R_1130
-added0:
-	LEAQ 32(R8), SI
-	R_749
-step1:
-	R_1158
+	R_563
+shortOut:
+	R_431
+fullOut:
+	R_432
+scalesOut:
+	R_263
+codes:
+	R_185
+part0:
+	R_366
+	R_673
+	R_608
+	R_708
+	R_1189
+	R_673
+	R_908
+	R_708
+	R_1225
+widen0:
+	R_1092
+first0:
+	R_1066
+half0:
+	R_673
+	R_608
+	R_708
+	R_632
+	R_662
+	R_370
+whole0:
+	R_53
+	R_185
+part1:
+	R_1135
+	R_608
+	R_674
+	R_1189
+	R_709
+	R_908
+	R_674
+	R_1225
+widen1:
+	R_350
+	R_952
+	R_164
+first1:
+	R_767
+	R_53
+	R_768
+half1:
+	R_709
+	R_608
+	R_674
+	R_632
+	R_662
 	R_769
-	VPBROADCASTD 4(BX), Y14
-	R_601
-	R_1184
-	R_769
-	VPBROADCASTD 12(BX), Y14
-	R_601
-	R_511
-	R_1185
-	R_769
-	VPBROADCASTD 20(BX), Y14
-	R_601
-	R_1217
-	R_769
-	VPBROADCASTD 28(BX), Y14
-	R_601
-	R_1186
-	JNZ step1
-summed1:
-	TESTQ R15, R15
-	JNZ factors1
-	R_1116
-scaled1:
-	R_745
-	R_1151
-added1:
-	LEAQ 0(R8)(R11*1), SI
-	R_749
-step2:
-	R_1136
-	R_797
-	VPBROADCASTD 4(BX), Y14
-	R_629
-	R_1184
-	R_797
-	VPBROADCASTD 12(BX), Y14
-	R_629
-	R_940
-	R_1185
-	R_797
-	VPBROADCASTD 20(BX), Y14
-	R_629
-	R_1217
-	R_797
-	VPBROADCASTD 28(BX), Y14
-	R_629
-	R_1186
-	JNZ step2
-summed2:
-	TESTQ R15, R15
-	JNZ factors2
-	R_1117
-	R_15
-scaled2:
-	R_1131
-	R_1177
-added2:
-	LEAQ 32(R8)(R11*1), SI
-	R_749
-step3:
-	R_1158
-	R_833
-	VPBROADCASTD 4(BX), Y14
-	R_669
-	R_1184
-	R_833
-	VPBROADCASTD 12(BX), Y14
-	R_669
-	R_511
-	R_1185
-	R_833
-	VPBROADCASTD 20(BX), Y14
-	R_669
-	R_1217
-	R_833
-	VPBROADCASTD 28(BX), Y14
-	R_669
-	R_1186
-	JNZ step3
-summed3:
-	TESTQ R15, R15
-	JNZ factors3
-	R_1141
-scaled3:
-	R_1152
-	R_1214
-added3:
-	R_495
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y2, 32(R9)
-	VMOVUPS Y1, 64(R9)
-	VMOVUPS Y3, 96(R9)
-	R_916
-	VMOVUPS Y4, 0(CX)
-	VMOVUPS Y6, 32(CX)
-	VMOVUPS Y5, 64(CX)
-	VMOVUPS Y7, 96(CX)
-stored:
-	R_1119
+whole1:
+	R_186
+scaled:
+	R_414
+added:
+	R_156
+groupBack:
+	R_24
+passed:
+	R_524
+tileEnd:
+	R_157
 last:
-	R_1142
+	R_190
 end:
 	VZEROUPPER
 	RET
+other:
+	R_438
+multiply:
+	R_382
+points:
+	R_439
+early:
+	R_399
 super:
-	VMOVUPS Y0, 0(R9)
-	VMOVUPS Y0, 32(R9)
-	VMOVUPS Y0, 64(R9)
-	VMOVUPS Y0, 96(R9)
-	TESTQ R11, R11
-	JZ decode
-	MOVQ DX, BX
-	R_767
-	MOVQ BX, DX
-	VMOVUPS Y0, 0(CX)
-	VMOVUPS Y0, 32(CX)
-	VMOVUPS Y0, 64(CX)
-	VMOVUPS Y0, 96(CX)
-decode:
-	R_919
-	MOVQ integerArgs_per(AX), R15
-	MOVQ integerArgs_decoded(AX), R14
-	JMP group
-factors0:
-	VPADDD Y8, Y0, Y0
-	VPADDD Y9, Y1, Y1
-	JMP added0
+	R_805
+tiles:
+	R_235
+factors:
+	R_641
+tilesBack:
+	R_237
+superPassed:
+	R_642
+	R_806
+
+TEXT ·integerAVX2LevelsRows3(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_188
+tile:
+	R_288
+clear:
+	R_623
+group:
+	R_563
+shortOut:
+	R_431
+fullOut:
+	R_432
+scalesOut:
+	R_346
+strip:
+	XORL R15, R15
+codes:
+	R_185
+part0:
+	R_366
+	R_673
+	R_634
+	R_708
+	R_923
+	R_673
+	R_982
+	R_708
+	R_1246
+widen0:
+	R_1124
+first0:
+	R_1125
 half0:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled0
-other0:
-	VMOVUPS 0(R13), Y12
-	JMP scaled0
-factors1:
-	VPADDD Y8, Y2, Y2
-	VPADDD Y9, Y3, Y3
-	JMP added1
+	R_673
+	R_634
+	R_708
+	R_923
+	R_1085
+whole0:
+	R_167
+	R_185
+part1:
+	R_1135
+	R_634
+	R_674
+	R_923
+	R_709
+	R_982
+	R_674
+	R_1246
+widen1:
+	R_453
+	R_1133
+	R_279
+first1:
+	R_767
+	R_167
+	R_768
 half1:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled1
-other1:
-	VMOVUPS 32(R13), Y12
-	JMP scaled1
-factors2:
-	VPADDD Y8, Y4, Y4
-	VPADDD Y9, Y5, Y5
-	JMP added2
-half2:
-	VCVTPH2PS 0(R13), Y12
-	JMP scaled2
-other2:
-	VMOVUPS 0(R13), Y12
-	JMP scaled2
-factors3:
-	VPADDD Y8, Y6, Y6
-	VPADDD Y9, Y7, Y7
-	ADDQ $64, R14
-	R_178
-	DECQ R15
-	JNZ group
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU Y0, 2560(R14)
-	VMOVDQU Y1, 2624(R14)
-	VMOVDQU Y2, 2592(R14)
-	VMOVDQU Y3, 2656(R14)
-	VMOVDQU Y4, 3584(R14)
-	VMOVDQU Y5, 3648(R14)
-	VMOVDQU Y6, 3616(R14)
-	VMOVDQU Y7, 3680(R14)
-	MOVL $2, CX
-	CALL integerSuperXSAVX2<>(SB)
-	JNZ decode
-	R_916
-	JMP stored
-half3:
-	VCVTPH2PS 16(R13), Y12
-	JMP scaled3
-other3:
-	VMOVUPS 32(R13), Y12
-	JMP scaled3
+	R_709
+	R_634
+	R_674
+	R_923
+	ADDQ $48, BX
+	R_769
+whole1:
+	R_186
+scaled:
+	R_440
+added:
+	R_525
+strips:
+	R_317
+groupBack:
+	R_24
+passed:
+	R_548
+tileEnd:
+	R_157
+last:
+	R_190
+end:
+	VZEROUPPER
+	RET
+other:
+	R_508
+multiply:
+	R_405
+points:
+	R_509
+early:
+	R_423
+super:
+	R_805
+tiles:
+	R_235
+factors:
+	R_670
+tilesBack:
+	R_237
+superPassed:
+	R_671
+	R_806
+
+TEXT ·integerAVX2LevelsRows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_188
+tile:
+	R_288
+clear:
+	R_643
+group:
+	R_563
+shortOut:
+	R_431
+fullOut:
+	R_432
+scalesOut:
+	R_346
+strip:
+	XORL R15, R15
+codes:
+	R_185
+part0:
+	R_366
+	R_673
+	R_742
+	R_708
+	R_950
+	R_673
+	R_1052
+	R_708
+	R_1274
+widen0:
+	R_1160
+first0:
+	R_1127
+half0:
+	R_673
+	R_742
+	R_708
+	R_950
+	R_1105
+whole0:
+	R_282
+	R_185
+part1:
+	R_1135
+	R_742
+	R_674
+	R_950
+	R_709
+	R_1052
+	R_674
+	R_1274
+widen1:
+	R_677
+	R_1133
+	VPSLLD $4, Y6, Y6
+	VPSLLD $4, Y7, Y7
+	R_356
+first1:
+	R_767
+	R_282
+	R_768
+half1:
+	R_709
+	R_742
+	R_674
+	R_950
+	ADDQ $64, BX
+	R_769
+whole1:
+	R_186
+scaled:
+	R_476
+added:
+	R_528
+strips:
+	R_317
+groupBack:
+	R_24
+passed:
+	R_580
+tileEnd:
+	R_157
+last:
+	R_190
+end:
+	VZEROUPPER
+	RET
+other:
+	R_543
+multiply:
+	R_430
+points:
+	R_579
+early:
+	R_452
+super:
+	R_805
+tiles:
+	R_235
+factors:
+	R_706
+tilesBack:
+	R_237
+superPassed:
+	R_707
+	R_806
 
 TEXT ·integerVNNI2Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_917
+	R_929
 step:
-	R_493
-	R_735
-	R_523
-	R_770
+	R_521
+	R_771
+	R_547
+	R_807
 	ADDQ $64, SI
-	R_920
+	R_930
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_684
+	R_748
 tiles:
-	R_205
+	R_235
 factors:
-	R_844
+	R_920
 begin:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_663
+	R_621
+	R_730
 
 TEXT ·integerVNNI2Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_608
+	R_660
 step:
-	R_493
-	R_756
-	R_523
-	R_798
+	R_521
+	R_831
+	R_547
+	R_832
 	ADDQ $64, SI
-	R_1162
+	R_1114
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_684
+	R_748
 tiles:
-	R_205
+	R_235
 factors:
-	R_817
+	R_898
 begin:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_663
+	R_642
+	R_730
 
 TEXT ·integerVNNI2Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_941
+	R_954
 step:
-	R_493
-	R_834
-	R_523
-	R_867
+	R_521
+	R_860
+	R_547
+	R_881
 	ADDQ $64, SI
-	R_693
+	R_739
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_684
+	R_748
 tiles:
-	R_205
+	R_235
 factors:
-	R_818
+	R_899
 begin:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_663
+	R_671
+	R_730
 
 TEXT ·integerVNNI2Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_608
+	R_660
 step:
-	R_493
-	R_868
-	R_523
-	R_926
+	R_521
+	R_882
+	R_547
+	R_941
 	ADDQ $64, SI
-	R_710
+	R_757
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_684
+	R_748
 tiles:
-	R_205
+	R_235
 factors:
-	R_819
+	R_900
 begin:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_663
+	R_707
+	R_730
 
 TEXT ·integerVNNI3Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_994
+	R_384
+	R_168
 step:
-	R_558
-	R_735
-	R_595
-	R_770
-	R_470
-	R_920
+	R_605
+	R_771
+	R_631
+	R_807
+	R_495
+	R_930
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_685
+	R_750
 tiles:
-	R_205
+	R_235
 factors:
-	R_844
+	R_920
 begin:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_686
+	R_621
+	R_751
 
 TEXT ·integerVNNI3Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_694
+	R_740
 step:
-	R_558
-	R_756
-	R_595
-	R_798
-	R_470
-	R_1162
+	R_605
+	R_831
+	R_631
+	R_832
+	R_495
+	R_1114
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_685
+	R_750
 tiles:
-	R_205
+	R_235
 factors:
-	R_817
+	R_898
 begin:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_686
+	R_642
+	R_751
 
 TEXT ·integerVNNI3Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_1017
+	R_384
+	R_242
 step:
-	R_558
-	R_834
-	R_595
-	R_867
-	R_470
-	R_693
+	R_605
+	R_860
+	R_631
+	R_881
+	R_495
+	R_739
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_685
+	R_750
 tiles:
-	R_205
+	R_235
 factors:
-	R_818
+	R_899
 begin:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_686
+	R_671
+	R_751
 
 TEXT ·integerVNNI3Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_694
+	R_740
 step:
-	R_558
-	R_868
-	R_595
-	R_926
-	R_470
-	R_710
+	R_605
+	R_882
+	R_631
+	R_941
+	R_495
+	R_757
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_685
+	R_750
 tiles:
-	R_205
+	R_235
 factors:
-	R_819
+	R_900
 begin:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_686
+	R_707
+	R_751
 
 TEXT ·integerVNNI4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_917
+	R_929
 step:
-	R_503
-	R_735
-	R_504
-	R_1338
-	R_920
+	R_535
+	R_771
+	R_536
+	R_1280
+	R_930
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_844
+	R_920
 begin:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_506
+	R_621
+	R_538
 
 TEXT ·integerVNNI4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_608
+	R_660
 step:
-	R_503
-	R_756
-	R_504
-	R_798
-	R_635
-	R_706
-	R_183
+	R_535
+	R_831
+	R_536
+	R_832
+	R_662
+	R_745
+	R_186
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_817
+	R_898
 begin:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_506
+	R_642
+	R_538
 
 TEXT ·integerVNNI4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_941
+	R_954
 step:
-	R_503
-	R_834
-	R_504
-	R_1360
-	R_693
+	R_535
+	R_860
+	R_536
+	R_1309
+	R_739
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_818
+	R_899
 begin:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_506
+	R_671
+	R_538
 
 TEXT ·integerVNNI4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_608
+	R_660
 step:
-	R_503
-	R_868
-	R_504
-	R_1384
-	R_710
+	R_535
+	R_882
+	R_536
+	R_1336
+	R_757
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_819
+	R_900
 begin:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_506
+	R_707
+	R_538
 
 TEXT ·integerVNNI5Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_994
+	R_384
+	R_168
 step:
-	R_739
-	R_735
-	R_764
-	R_770
-	R_626
-	R_920
+	R_796
+	R_771
+	R_797
+	R_807
+	R_691
+	R_930
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_844
+	R_920
 begin:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_506
+	R_621
+	R_538
 
 TEXT ·integerVNNI5Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_694
+	R_740
 step:
-	R_739
-	R_756
-	R_764
-	R_798
-	R_626
-	R_1162
+	R_796
+	R_831
+	R_797
+	R_832
+	R_691
+	R_1114
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_817
+	R_898
 begin:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_506
+	R_642
+	R_538
 
 TEXT ·integerVNNI5Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_1017
+	R_384
+	R_242
 step:
+	R_796
+	R_860
+	R_797
+	R_881
+	R_691
 	R_739
-	R_834
-	R_764
-	R_867
-	R_626
-	R_693
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_818
+	R_899
 begin:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_506
+	R_671
+	R_538
 
 TEXT ·integerVNNI5Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_694
+	R_740
 step:
-	R_739
-	R_868
-	R_764
-	R_926
-	R_626
-	R_710
+	R_796
+	R_882
+	R_797
+	R_941
+	R_691
+	R_757
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_528
+	R_557
 tiles:
-	R_205
+	R_235
 factors:
-	R_819
+	R_900
 begin:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_506
+	R_707
+	R_538
 
 TEXT ·integerVNNI6Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_591
+	R_604
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_994
+	R_384
+	R_168
 step:
-	R_765
-	R_735
-	R_796
-	R_770
-	R_676
-	R_920
+	R_828
+	R_771
+	R_829
+	R_807
+	R_719
+	R_930
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 super:
-	R_744
+	R_801
 tiles:
-	R_205
+	R_235
 factors:
-	R_844
+	R_920
 begin:
-	R_592
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_593
-	R_719
+	R_621
+	R_785
 
 TEXT ·integerVNNI6Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_604
+	R_622
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_694
+	R_740
 step:
-	R_765
-	R_756
-	R_796
-	R_798
-	R_676
-	R_1162
+	R_828
+	R_831
+	R_829
+	R_832
+	R_719
+	R_1114
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 super:
-	R_744
+	R_801
 tiles:
-	R_205
+	R_235
 factors:
-	R_817
+	R_898
 begin:
-	R_605
+	R_641
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_719
+	R_642
+	R_785
 
 TEXT ·integerVNNI6Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_1017
+	R_384
+	R_242
 step:
-	R_765
-	R_834
-	R_796
-	R_867
-	R_676
-	R_693
+	R_828
+	R_860
+	R_829
+	R_881
+	R_719
+	R_739
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_744
+	R_801
 tiles:
-	R_205
+	R_235
 factors:
-	R_818
+	R_899
 begin:
-	R_631
+	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_632
-	R_719
+	R_671
+	R_785
 
 TEXT ·integerVNNI6Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_633
+	R_643
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_694
+	R_740
 step:
-	R_765
-	R_868
-	R_796
-	R_926
-	R_676
-	R_710
+	R_828
+	R_882
+	R_829
+	R_941
+	R_719
+	R_757
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 super:
-	R_744
+	R_801
 tiles:
-	R_205
+	R_235
 factors:
-	R_819
+	R_900
 begin:
-	R_670
+	R_706
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_671
-	R_719
+	R_707
+	R_785
 
 TEXT ·integerVNNI8Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_1335
+	R_1109
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_917
+	R_929
 step:
-	R_1218
-	R_735
-	R_1219
-	R_770
+	R_560
+	R_771
+	R_607
+	R_807
 	ADDQ $256, SI
-	R_677
-	R_134
+	R_720
+	R_108
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 
 TEXT ·integerVNNI8Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_1358
+	R_1132
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_608
+	R_660
 step:
-	R_1218
-	R_756
-	R_1219
-	R_798
-	R_599
-	R_706
-	R_134
+	R_560
+	R_831
+	R_607
+	R_832
+	R_764
+	R_745
+	R_108
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 
 TEXT ·integerVNNI8Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_1336
+	R_1112
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_941
+	R_954
 step:
-	R_1218
-	R_834
-	R_1219
-	R_867
-	ADDQ $256, SI
-	R_1337
+	R_560
+	R_860
+	R_607
+	R_881
+	R_928
+	R_896
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 
 TEXT ·integerVNNI8Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_596
-	R_918
+	R_549
+	R_770
 group:
-	R_233
+	R_268
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_608
+	R_660
 step:
-	R_1218
-	R_868
-	R_1219
-	R_926
-	R_1340
-	R_70
-	R_134
+	R_560
+	R_882
+	R_607
+	R_941
+	R_953
+	R_896
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 
 TEXT ·integerVNNIFP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_1335
+	R_1109
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_917
+	R_929
 step:
-	R_750
-	R_735
-	R_768
-	R_1338
-	R_677
-	R_134
+	R_802
+	R_771
+	R_830
+	R_1280
+	R_720
+	R_108
 scaled:
-	R_407
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_475
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 
 TEXT ·integerVNNIFP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_1358
+	R_1132
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_608
+	R_660
 step:
-	R_750
-	R_756
-	R_768
-	R_798
-	R_635
-	R_706
-	R_134
+	R_802
+	R_831
+	R_830
+	R_832
+	R_662
+	R_745
+	R_108
 scaled:
-	R_451
+	R_414
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_524
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 
 TEXT ·integerVNNIFP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_1336
+	R_1112
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_941
+	R_954
 step:
-	R_750
-	R_834
-	R_768
-	R_1360
-	R_1337
+	R_802
+	R_860
+	R_830
+	R_1309
+	ADDQ $48, BX
+	R_896
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 
 TEXT ·integerVNNIFP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_596
-	R_918
+	R_549
+	R_770
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_608
+	R_660
 step:
-	R_750
-	R_868
-	R_768
-	R_1384
+	R_802
+	R_882
+	R_830
+	R_1336
 	ADDQ $64, BX
-	R_70
-	R_134
+	R_896
 scaled:
-	R_518
+	R_476
 added:
-	R_572
+	R_528
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_573
+	R_580
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 
 TEXT ·integerVNNILevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
-tile:
-	R_591
-group:
-	R_581
-shortOut:
-	R_564
-fullOut:
-	R_565
-scalesOut:
-	R_293
-codes:
-	R_917
-step:
-	R_1189
-	R_735
-	R_1220
-	R_1338
-	R_920
-scaled:
-	R_407
-added:
-	R_192
-groupBack:
-	R_24
-passed:
-	R_475
-tileEnd:
-	R_156
-last:
-	R_193
-end:
-	VZEROUPPER
-	RET
-other:
-	R_428
-multiply:
-	R_410
-points:
-	R_429
-early:
-	R_430
-super:
-	R_919
-	R_234
-tiles:
-	R_205
-factors:
-	R_844
-begin:
-	R_592
-tilesBack:
-	R_236
-superPassed:
-	R_593
-	R_1171
-
-TEXT ·integerVNNILevelsRows2(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
 	R_604
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_293
+	R_263
 codes:
-	R_608
+	R_929
 step:
-	R_1189
-	R_756
-	R_1220
-	R_798
-	R_635
-	R_706
-	R_183
+	R_565
+	R_771
+	R_566
+	R_1280
+	R_930
 scaled:
-	R_451
+	R_391
 added:
-	R_192
+	R_156
 groupBack:
 	R_24
 passed:
-	R_495
+	R_501
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_480
+	R_413
 multiply:
-	R_416
+	R_376
 points:
-	R_453
+	R_393
 early:
-	R_436
+	R_394
 super:
-	R_919
-	R_234
+	R_805
 tiles:
-	R_205
+	R_235
 factors:
-	R_817
+	R_920
 begin:
-	R_605
+	R_620
 tilesBack:
-	R_236
+	R_237
 superPassed:
-	R_606
-	R_1171
+	R_621
+	R_806
+
+TEXT ·integerVNNILevelsRows2(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_188
+tile:
+	R_622
+group:
+	R_563
+shortOut:
+	R_431
+fullOut:
+	R_432
+scalesOut:
+	R_263
+codes:
+	R_660
+step:
+	R_565
+	R_831
+	R_566
+	R_832
+	R_662
+	R_745
+	R_186
+scaled:
+	R_414
+added:
+	R_156
+groupBack:
+	R_24
+passed:
+	R_524
+tileEnd:
+	R_157
+last:
+	R_190
+end:
+	VZEROUPPER
+	RET
+other:
+	R_438
+multiply:
+	R_382
+points:
+	R_439
+early:
+	R_399
+super:
+	R_805
+tiles:
+	R_235
+factors:
+	R_898
+begin:
+	R_641
+tilesBack:
+	R_237
+superPassed:
+	R_642
+	R_806
 
 TEXT ·integerVNNILevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_191
+	R_188
 tile:
-	R_294
+	R_288
 clear:
-	R_594
+	R_623
 group:
-	R_581
+	R_563
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_352
+	R_346
 strip:
 	XORL R15, R15
 codes:
-	R_941
+	R_954
 step:
-	R_1189
-	R_834
-	R_1220
-	R_1360
-	R_693
+	R_565
+	R_860
+	R_566
+	R_1309
+	R_739
 scaled:
-	R_481
+	R_440
 added:
-	R_568
+	R_525
 strips:
-	R_318
+	R_317
 groupBack:
 	R_24
 passed:
-	R_569
+	R_548
 tileEnd:
-	R_156
+	R_157
 last:
-	R_193
+	R_190
 end:
 	VZEROUPPER
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 super:
-	R_919
-	R_234
+	R_805
 tiles:
-	R_205
+	R_235
 factors:
-	R_818
-begin:
-	R_631
-tilesBack:
-	R_236
-superPassed:
-	R_632
-	R_1171
-
-TEXT ·integerVNNILevelsRows4(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_191
-tile:
-	R_294
-clear:
-	R_633
-group:
-	R_581
-shortOut:
-	R_564
-fullOut:
-	R_565
-scalesOut:
-	R_352
-strip:
-	XORL R15, R15
-codes:
-	R_608
-step:
-	R_1189
-	R_868
-	R_1220
-	R_1384
-	R_710
-scaled:
-	R_518
-added:
-	R_572
-strips:
-	R_318
-groupBack:
-	R_24
-passed:
-	R_573
-tileEnd:
-	R_156
-last:
-	R_193
-end:
-	VZEROUPPER
-	RET
-other:
-	R_556
-multiply:
-	R_448
-points:
-	R_557
-early:
-	R_468
-super:
-	R_919
-	R_234
-tiles:
-	R_205
-factors:
-	R_819
+	R_899
 begin:
 	R_670
 tilesBack:
-	R_236
+	R_237
 superPassed:
 	R_671
-	R_1171
+	R_806
 
-
-// Five and more rows multiply panels: some groups of a tile, which integerUnpack<set><format> writes as bytes, and
-// then all strips read. Three and four rows have kernels integer<set><format>Rows<m> that are the same, but that
-// they unpack codes to registers, and the scales of a group to memory; they walk over all tiles. AVX2 has none
-// for 8 bits.
-//
-//	group of a panel  codes [columns/4, 16 rows, 4]; of 8 bits with AVX2 two planes of these, low halves and high ones
-//	                  scales as float32, then biases, or zero points as 32 bits; superblocks have none here
-//
-// func integer<kind>Rows<m>(a *integerArgs) multiplies a panel and a strip of m rows, and adds to the output. An
-// activation is loaded once for the tile's two halves.
-//
-//	Panel  AVX-VNNI: sums of products in 32 bits
-//	Plain  AVX2: codes of up to 4 bits, or planes of 8 bits: sums in 16 bits for 32 columns, 32*15*127 < 2^15 for
-//	       each of two sums, which then are multiplied by one, by 16 or by the factor of their group
-//	Wide   AVX2: codes of up to 6 bits: the same for 8 columns, 4*63*127 < 2^15
-//
-//	AX  arguments    SI  codes          DX  activations of the group    R9  output     R12 groups left
-//	CX  steps left   R10 planes left    BX  activations of the step     R11 lines that are asked for
-//	R13 int32 sums   R14 factors        R15 whether R13 has sums
-//
-// and with packed codes
-//
-//	R8 block   SI, DI planes   R10 pairs of tiles left   R11 from the first to the second
-//
-// Vectors: from Y0 on sums, those of both halves of a row side by side. Y8 to Y11: packed codes. Y12 to Y15: codes,
-// activations, products; later scales. Nothing is read past the last group.
-
-DATA integerTimes<>+0(SB)/8, $0x0001000100010001
-DATA integerTimes<>+8(SB)/8, $0x0001000100010001
-DATA integerTimes<>+16(SB)/8, $0x0001000100010001
-DATA integerTimes<>+24(SB)/8, $0x0001000100010001
-DATA integerTimes<>+32(SB)/8, $0x0001000100010001
-DATA integerTimes<>+40(SB)/8, $0x0001000100010001
-DATA integerTimes<>+48(SB)/8, $0x0001000100010001
-DATA integerTimes<>+56(SB)/8, $0x0001000100010001
-DATA integerTimes<>+64(SB)/8, $0x0010001000100010
-DATA integerTimes<>+72(SB)/8, $0x0010001000100010
-DATA integerTimes<>+80(SB)/8, $0x0010001000100010
-DATA integerTimes<>+88(SB)/8, $0x0010001000100010
-DATA integerTimes<>+96(SB)/8, $0x0010001000100010
-DATA integerTimes<>+104(SB)/8, $0x0010001000100010
-DATA integerTimes<>+112(SB)/8, $0x0010001000100010
-DATA integerTimes<>+120(SB)/8, $0x0010001000100010
-GLOBL integerTimes<>(SB), RODATA|NOPTR, $128
+TEXT ·integerVNNILevelsRows4(SB), NOSPLIT, $0-8
+	MOVQ a+0(FP), AX
+	R_188
+tile:
+	R_288
+clear:
+	R_643
+group:
+	R_563
+shortOut:
+	R_431
+fullOut:
+	R_432
+scalesOut:
+	R_346
+strip:
+	XORL R15, R15
+codes:
+	R_660
+step:
+	R_565
+	R_882
+	R_566
+	R_1336
+	R_757
+scaled:
+	R_476
+added:
+	R_528
+strips:
+	R_317
+groupBack:
+	R_24
+passed:
+	R_580
+tileEnd:
+	R_157
+last:
+	R_190
+end:
+	VZEROUPPER
+	RET
+other:
+	R_543
+multiply:
+	R_430
+points:
+	R_579
+early:
+	R_452
+super:
+	R_805
+tiles:
+	R_235
+factors:
+	R_900
+begin:
+	R_706
+tilesBack:
+	R_237
+superPassed:
+	R_707
+	R_806
 
 TEXT ·integerUnpackAVX22(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_872
+	R_949
 	CALL integerFactors2KAVX2<>(SB)
 	LEAQ integerSuper2KAVX2<>(SB), R14
 	MOVQ R14, integerArgs_unpack(AX)
 group:
-	R_822
+	R_903
 step:
 	VMOVDQU 0(SI), Y14
-	R_1192
-	R_784
+	R_1136
+	R_820
 	VMOVDQU 32(SI), Y14
-	R_1192
-	R_785
+	R_1136
+	R_821
 	VMOVDQU 0(SI), Y14
-	R_1221
-	R_786
+	R_1164
+	R_822
 	VMOVDQU 32(SI), Y14
-	R_1221
-	R_787
+	R_1164
+	R_823
 	ADDQ $64, SI
-	R_995
+	R_1068
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerUnpackAVX23(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_872
+	R_949
 	CALL integerFactors3KAVX2<>(SB)
 	LEAQ integerSuper3KAVX2<>(SB), R14
 	MOVQ R14, integerArgs_unpack(AX)
 group:
-	R_1361
+	R_1255
 step:
 	VMOVDQU 0(SI), Y14
-	R_1192
+	R_1136
 	VPBROADCASTD 0(DI), Y14
-	R_44
+	R_43
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 8(DI), Y14
-	R_1174
-	R_784
+	R_1117
+	R_820
 	VMOVDQU 32(SI), Y14
-	R_1192
+	R_1136
 	VPBROADCASTD 4(DI), Y14
-	R_44
+	R_43
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 12(DI), Y14
-	R_1174
-	R_785
+	R_1117
+	R_821
 	VMOVDQU 0(SI), Y14
-	R_1221
+	R_1164
 	VPBROADCASTD 16(DI), Y14
-	R_44
+	R_43
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 24(DI), Y14
-	R_1174
-	R_786
+	R_1117
+	R_822
 	VMOVDQU 32(SI), Y14
-	R_1221
+	R_1164
 	VPBROADCASTD 20(DI), Y14
-	R_44
+	R_43
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 28(DI), Y14
-	R_1174
-	R_787
-	R_470
-	R_995
+	R_1117
+	R_823
+	R_495
+	R_1068
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerUnpackAVX24(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_872
+	R_949
 	CALL integerFactorsKAVX2<>(SB)
 	LEAQ integerSuperKAVX2<>(SB), R14
 	MOVQ R14, integerArgs_unpack(AX)
 group:
-	R_822
+	R_903
 step:
-	R_1193
-	R_1175
-	R_1222
-	R_1252
-	R_1408
-	R_995
+	R_1118
+	R_1137
+	R_1165
+	R_1197
+	R_1367
+	R_1068
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerUnpackAVX25(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_872
+	R_949
 	CALL integerFactorsKAVX2<>(SB)
 	LEAQ integerSuperKAVX2<>(SB), R14
 	MOVQ R14, integerArgs_unpack(AX)
 group:
-	R_1361
+	R_1255
 step:
-	R_1193
+	R_1118
 	VPBROADCASTD 0(DI), Y14
-	R_89
+	R_90
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 8(DI), Y14
-	R_1194
-	R_1175
+	R_1138
+	R_1137
 	VPBROADCASTD 4(DI), Y14
-	R_89
+	R_90
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 12(DI), Y14
-	R_1194
-	R_1222
+	R_1138
+	R_1165
 	VPBROADCASTD 16(DI), Y14
-	R_89
+	R_90
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 24(DI), Y14
-	R_1194
-	R_1252
+	R_1138
+	R_1197
 	VPBROADCASTD 20(DI), Y14
-	R_89
+	R_90
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 28(DI), Y14
-	R_1194
-	R_787
-	R_626
-	R_995
+	R_1138
+	R_823
+	R_691
+	R_1068
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerUnpackAVX26(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_872
+	R_949
 	CALL integerFactors6KAVX2<>(SB)
 	LEAQ integerSuper6KAVX2<>(SB), R14
 	MOVQ R14, integerArgs_unpack(AX)
 group:
-	R_1361
+	R_1255
 step:
-	R_1193
+	R_1118
 	VMOVDQU 0(DI), Y14
-	R_367
-	VPOR Y14, Y12, Y12
-	VMOVDQU 0(DI), Y14
-	R_397
-	VPOR Y14, Y13, Y13
-	R_1175
-	VMOVDQU 32(DI), Y14
-	R_367
-	VPOR Y14, Y12, Y12
-	VMOVDQU 32(DI), Y14
-	R_397
-	VPOR Y14, Y13, Y13
-	R_1222
-	R_649
+	R_436
 	VPOR Y14, Y12, Y12
 	VMOVDQU 0(DI), Y14
-	R_424
+	R_455
 	VPOR Y14, Y13, Y13
-	R_1252
-	R_675
+	R_1137
+	VMOVDQU 32(DI), Y14
+	R_436
 	VPOR Y14, Y12, Y12
 	VMOVDQU 32(DI), Y14
-	R_424
+	R_455
 	VPOR Y14, Y13, Y13
-	R_787
-	R_676
-	R_995
+	R_1165
+	R_718
+	VPOR Y14, Y12, Y12
+	VMOVDQU 0(DI), Y14
+	R_482
+	VPOR Y14, Y13, Y13
+	R_1197
+	R_694
+	VPOR Y14, Y12, Y12
+	VMOVDQU 32(DI), Y14
+	R_482
+	VPOR Y14, Y13, Y13
+	R_823
+	R_719
+	R_1068
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerUnpackAVX28(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_637
+	R_679
 group:
-	R_822
+	R_903
 	MOVQ CX, R14
 	SHLQ $8, R14
 step:
-	R_788
-	R_809
+	R_824
+	R_843
 	VMOVDQU Y14, 0(BX)(R14*1)
 	VMOVDQU Y12, 0(BX)
-	R_841
+	R_868
 	VMOVDQU Y14, 64(BX)(R14*1)
 	VMOVDQU Y13, 64(BX)
-	R_791
-	R_809
+	R_827
+	R_843
 	VMOVDQU Y14, 32(BX)(R14*1)
 	VMOVDQU Y12, 32(BX)
-	R_841
+	R_868
 	VMOVDQU Y14, 96(BX)(R14*1)
 	VMOVDQU Y13, 96(BX)
-	R_792
-	R_809
+	R_844
+	R_843
 	VMOVDQU Y14, 128(BX)(R14*1)
 	VMOVDQU Y12, 128(BX)
-	R_841
+	R_868
 	VMOVDQU Y14, 192(BX)(R14*1)
 	VMOVDQU Y13, 192(BX)
-	R_793
-	R_809
+	R_845
+	R_843
 	VMOVDQU Y14, 160(BX)(R14*1)
 	VMOVDQU Y12, 160(BX)
-	R_841
+	R_868
 	VMOVDQU Y14, 224(BX)(R14*1)
 	VMOVDQU Y13, 224(BX)
 	ADDQ $256, SI
-	R_638
+	R_681
 	ADDQ R14, BX
-	R_118
-	R_194
+	R_152
+	R_229
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerUnpackVNNI8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_637
+	R_679
 group:
-	R_822
+	R_903
 step:
-	R_788
-	R_784
-	R_791
-	R_785
-	R_792
-	R_786
-	R_793
-	R_787
+	R_824
+	R_820
+	R_827
+	R_821
+	R_844
+	R_822
+	R_845
+	R_823
 	ADDQ $256, SI
-	R_638
-	R_118
-	R_194
+	R_681
+	R_152
+	R_229
 shortOut:
 	R_230
 fullOut:
-	R_231
+	R_309
 pointsOut:
-	R_199
+	R_200
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerUnpackAVX2FP4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_637
+	R_679
 group:
-	R_822
+	R_903
 step:
-	R_1193
-	R_1195
-	R_1175
-	R_1195
-	R_1222
-	R_1195
-	R_1252
-	R_1195
-	R_1408
-	R_638
-	R_118
-	R_45
-	R_287
+	R_1118
+	R_1119
+	R_1137
+	R_1119
+	R_1165
+	R_1119
+	R_1197
+	R_1119
+	R_1367
+	R_681
+	R_152
+	R_259
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerUnpackAVX2Levels(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_872
+	R_949
 	CALL integerFactorsXSAVX2<>(SB)
-	LEAQ integerSuperXSRaisedAVX2<>(SB), R14
+	LEAQ integerSuperXSAVX2<>(SB), R14
 	MOVQ R14, integerArgs_unpack(AX)
 	MOVQ integerArgs_decoded(AX), R14
 	VMOVDQU 0(R14), Y12
@@ -8799,1554 +8157,1550 @@ TEXT ·integerUnpackAVX2Levels(SB), NOSPLIT, $0-8
 	VPSLLW $4, Y12, Y12
 	VMOVDQU Y12, 1504(R14)
 group:
-	R_822
+	R_903
 	MOVQ CX, R14
 	SHLQ $8, R14
 step:
 	VMOVDQU 0(SI), Y12
-	R_871
-	R_809
+	R_869
+	R_843
 	VMOVDQU Y14, 0(BX)(R14*1)
 	VMOVDQU Y12, 0(BX)
-	R_841
+	R_868
 	VMOVDQU Y14, 64(BX)(R14*1)
 	VMOVDQU Y13, 64(BX)
 	VMOVDQU 32(SI), Y12
-	R_871
-	R_809
+	R_869
+	R_843
 	VMOVDQU Y14, 32(BX)(R14*1)
 	VMOVDQU Y12, 32(BX)
-	R_841
+	R_868
 	VMOVDQU Y14, 96(BX)(R14*1)
 	VMOVDQU Y13, 96(BX)
 	VMOVDQU 64(SI), Y12
-	R_871
-	R_809
+	R_869
+	R_843
 	VMOVDQU Y14, 128(BX)(R14*1)
 	VMOVDQU Y12, 128(BX)
-	R_841
+	R_868
 	VMOVDQU Y14, 192(BX)(R14*1)
 	VMOVDQU Y13, 192(BX)
 	VMOVDQU 96(SI), Y12
-	R_871
-	R_809
+	R_869
+	R_843
 	VMOVDQU Y14, 160(BX)(R14*1)
 	VMOVDQU Y12, 160(BX)
-	R_841
+	R_868
 	VMOVDQU Y14, 224(BX)(R14*1)
 	VMOVDQU Y13, 224(BX)
 	ADDQ $128, SI
-	R_638
+	R_681
 	ADDQ R14, BX
-	R_846
-	R_45
-	R_287
+	R_922
+	R_259
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerUnpackVNNILevels(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_872
+	R_949
 	CALL integerFactorsXSAVX2<>(SB)
-	LEAQ integerSuperXSRaisedAVX2<>(SB), R14
+	LEAQ integerSuperXSAVX2<>(SB), R14
 	MOVQ R14, integerArgs_unpack(AX)
 group:
-	R_822
+	R_903
 step:
 	VMOVDQU 0(SI), Y12
-	R_871
-	R_784
+	R_869
+	R_820
 	VMOVDQU 32(SI), Y12
-	R_871
-	R_785
+	R_869
+	R_821
 	VMOVDQU 64(SI), Y12
-	R_871
-	R_786
+	R_869
+	R_822
 	VMOVDQU 96(SI), Y12
-	R_871
-	R_1408
-	R_638
-	R_846
-	R_45
-	R_287
+	R_869
+	R_1367
+	R_681
+	R_922
+	R_259
 shortOut:
-	R_564
+	R_431
 fullOut:
-	R_565
+	R_432
 scalesOut:
-	R_639
+	R_712
 	RET
 
 TEXT ·integerPanelRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_143
+	MOVQ integerArgs_steps(AX), CX
+	R_168
 step:
-	R_403
-	R_379
-	R_27
+	R_488
+	R_467
+	R_29
 	VPBROADCASTD 4(BX), Y13
-	R_380
-	R_1342
-	R_379
-	R_382
+	R_468
+	R_1239
+	R_467
+	R_470
 	VPBROADCASTD 12(BX), Y13
-	R_380
+	R_468
 	ADDQ $256, SI
-	R_677
-	R_383
+	R_720
+	R_471
 scaled:
-	R_407
+	R_391
 added:
 	ADDQ $128, SI
-	R_1343
+	R_1240
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 factors:
-	R_844
+	R_920
 begin:
-	R_1362
+	R_1256
 	RET
 
 TEXT ·integerPanelRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_301
+	R_847
 step:
-	R_999
-	R_362
-	R_1197
-	R_1363
-	R_379
+	R_1072
+	R_363
+	R_1121
+	R_1257
+	R_467
 	VPBROADCASTD 20(BX), Y13
-	R_380
-	R_382
+	R_468
+	R_470
 	VPBROADCASTD 24(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 28(BX), Y13
-	R_538
-	R_599
-	R_706
-	R_383
+	R_573
+	R_764
+	R_745
+	R_471
 scaled:
-	R_451
+	R_414
 added:
 	ADDQ $128, SI
-	R_1364
+	R_1258
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 factors:
-	R_817
+	R_898
 begin:
-	R_1385
+	R_1281
 	RET
 
 TEXT ·integerPanelRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_1386
+	R_1261
 step:
-	R_999
+	R_1072
 	VPBROADCASTD 8(BX), Y13
-	R_537
-	R_27
+	R_572
+	R_29
 	VPBROADCASTD 12(BX), Y13
-	R_538
-	R_1387
+	R_573
+	R_1282
 	VPBROADCASTD 20(BX), Y13
-	R_924
-	R_381
+	R_933
+	R_469
 	VPBROADCASTD 24(BX), Y13
-	R_379
+	R_467
 	VPBROADCASTD 28(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 32(BX), Y13
-	R_537
-	R_1368
-	R_538
+	R_572
+	R_1244
+	R_573
 	VPBROADCASTD 40(BX), Y13
-	R_615
+	R_683
 	VPBROADCASTD 44(BX), Y13
-	R_924
-	ADDQ $256, SI
-	ADDQ $48, BX
-	R_70
+	R_933
+	R_928
+	R_94
 	VPADDD Y6, Y0, Y0
 	VPADDD Y7, Y1, Y1
 	VPADDD Y8, Y2, Y2
 	VPADDD Y9, Y3, Y3
 	VPADDD Y10, Y4, Y4
 	VPADDD Y11, Y5, Y5
-	R_383
+	R_471
 scaled:
-	R_481
+	R_440
 added:
 	ADDQ $128, SI
-	R_1388
+	R_1283
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 factors:
-	R_818
+	R_899
 begin:
-	R_1409
+	R_1310
 	RET
 
 TEXT ·integerPanelRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_301
+	R_847
 step:
-	R_1369
-	R_341
-	R_379
+	R_1245
+	R_386
+	R_467
 	VPBROADCASTD 20(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 24(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 28(BX), Y13
-	R_538
-	R_1391
-	R_379
+	R_573
+	R_1286
+	R_467
 	VPBROADCASTD 36(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 40(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 44(BX), Y13
-	R_538
-	R_382
+	R_573
+	R_470
 	VPBROADCASTD 48(BX), Y13
-	R_379
+	R_467
 	VPBROADCASTD 52(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 56(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 60(BX), Y13
-	R_538
-	R_1340
-	R_794
+	R_573
+	R_953
+	R_848
 scaled:
-	R_518
+	R_476
 added:
 	ADDQ $128, SI
-	R_1410
+	R_1311
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 factors:
-	R_819
+	R_900
 begin:
-	R_1438
+	R_1337
 	RET
 
 TEXT ·integerPanelRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_1042
+	R_1096
 step:
-	R_1369
-	R_1387
-	R_1370
-	R_379
+	R_1245
+	R_1282
+	R_1262
+	R_467
 	VPBROADCASTD 24(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 28(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 32(BX), Y13
-	R_538
+	R_573
 	VPBROADCASTD 36(BX), Y13
-	R_615
-	R_1413
-	R_379
+	R_683
+	R_1314
+	R_467
 	VPBROADCASTD 44(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 48(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 52(BX), Y13
-	R_538
+	R_573
 	VPBROADCASTD 56(BX), Y13
-	R_615
-	R_1392
-	R_379
+	R_683
+	R_1263
+	R_467
 	VPBROADCASTD 64(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 68(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 72(BX), Y13
-	R_538
+	R_573
 	VPBROADCASTD 76(BX), Y13
-	R_615
-	R_1371
-	R_794
+	R_683
+	R_1264
+	R_848
 scaled:
-	R_1439
+	R_1338
 added:
 	ADDQ $128, SI
-	R_1440
+	R_1339
 	RET
 other:
-	R_1467
+	R_1340
 multiply:
-	R_1402
+	R_1294
 points:
-	R_1492
+	R_1368
 early:
-	R_1039
-	JMP added
+	R_1321
 factors:
-	R_679
+	R_722
 	VPMULLD Y14, Y8, Y8
 	VPMULLD Y15, Y9, Y9
-	R_550
-	R_953
+	R_1140
 begin:
-	R_1470
+	R_1369
 	RET
 
 TEXT ·integerPanelRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_1386
+	R_1261
 step:
-	R_1369
-	R_1387
+	R_1245
+	R_1282
 	VPBROADCASTD 20(BX), Y13
-	R_924
-	R_394
-	R_379
+	R_933
+	R_410
+	R_467
 	VPBROADCASTD 28(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 32(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 36(BX), Y13
-	R_538
+	R_573
 	VPBROADCASTD 40(BX), Y13
-	R_615
+	R_683
 	VPBROADCASTD 44(BX), Y13
-	R_924
-	R_381
+	R_933
+	R_469
 	VPBROADCASTD 48(BX), Y13
-	R_379
+	R_467
 	VPBROADCASTD 52(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 56(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 60(BX), Y13
-	R_538
+	R_573
 	VPBROADCASTD 64(BX), Y13
-	R_615
+	R_683
 	VPBROADCASTD 68(BX), Y13
-	R_924
-	R_1424
-	R_379
+	R_933
+	R_1300
+	R_467
 	VPBROADCASTD 76(BX), Y13
-	R_380
+	R_468
 	VPBROADCASTD 80(BX), Y13
-	R_537
+	R_572
 	VPBROADCASTD 84(BX), Y13
-	R_538
+	R_573
 	VPBROADCASTD 88(BX), Y13
-	R_615
+	R_683
 	VPBROADCASTD 92(BX), Y13
-	R_924
-	R_1425
-	R_794
+	R_933
+	R_1301
+	R_848
 scaled:
-	R_1505
+	R_1390
 added:
 	ADDQ $128, SI
-	R_1473
+	R_1372
 	RET
 other:
-	R_1506
+	R_1400
 multiply:
-	R_1477
+	R_1375
 points:
-	R_1511
+	R_1406
 early:
-	R_1499
+	R_1402
 factors:
-	R_679
+	R_722
 	VPMULLD Y14, Y8, Y8
 	VPMULLD Y15, Y9, Y9
 	VPMULLD Y14, Y10, Y10
 	VPMULLD Y15, Y11, Y11
-	R_550
-	R_953
-	R_1466
+	R_1140
+	R_1364
 begin:
-	R_1500
+	R_1395
 	RET
 
 TEXT ·integerPlainRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_958
+	R_969
 part:
-	R_345
-	R_603
-	R_27
+	R_970
+	R_676
+	R_29
 	VPBROADCASTD 4(BX), Y13
-	R_102
-	R_1342
-	R_102
-	R_382
-	R_1201
-	R_959
+	R_144
+	R_1239
+	R_144
+	R_470
+	R_1142
+	R_971
 	VPBROADCASTD 16(BX), Y13
-	R_102
-	R_960
+	R_144
+	R_972
 	VPBROADCASTD 20(BX), Y13
-	R_102
-	R_961
+	R_144
+	R_973
 	VPBROADCASTD 24(BX), Y13
-	R_102
-	R_962
+	R_144
+	R_974
 	VPBROADCASTD 28(BX), Y13
-	R_102
+	R_144
 	ADDQ $512, SI
-	R_1245
+	R_1187
 widen:
-	R_1053
+	R_261
+	R_975
+	R_62
 first:
-	R_1040
+	R_1025
 more:
-	R_31
-	R_348
-half:
-	R_603
 	R_27
+	R_979
+half:
+	R_676
+	R_29
 	VPBROADCASTD 4(BX), Y13
-	R_102
-	R_1342
-	R_102
-	R_382
-	R_1201
+	R_144
+	R_1239
+	R_144
+	R_470
+	R_1142
 	ADDQ $256, SI
-	R_1034
+	ADDQ $16, BX
+	R_980
 planesEnd:
-	R_1009
+	R_994
 whole:
-	R_383
+	R_471
 scaled:
-	R_407
+	R_391
 added:
-	R_981
-	R_1343
+	R_995
+	R_1240
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 factors:
-	R_1362
+	R_1256
 	RET
 
 TEXT ·integerPlainRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_958
+	R_969
 part:
-	R_345
-	R_672
-	R_362
-	R_102
+	R_970
+	R_744
+	R_363
+	R_144
 	VPBROADCASTD 12(BX), Y13
-	R_166
-	R_1363
-	R_1224
-	R_382
-	R_1203
-	R_959
+	R_183
+	R_1257
+	R_1167
+	R_470
+	R_1144
+	R_971
 	VPBROADCASTD 32(BX), Y13
-	R_1501
-	R_960
+	R_1385
+	R_972
 	VPBROADCASTD 40(BX), Y13
-	R_1502
-	R_961
-	VPBROADCASTD 48(BX), Y13
-	R_102
-	VPBROADCASTD 52(BX), Y13
-	R_166
-	R_962
+	R_1386
+	R_973
+	R_1054
+	R_974
 	VPBROADCASTD 56(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 60(BX), Y13
-	R_166
+	R_183
 	ADDQ $512, SI
-	R_622
+	R_603
 widen:
-	R_1078
+	R_350
+	R_975
+	R_164
 first:
-	R_1040
+	R_1025
 more:
-	R_94
-	R_348
+	R_53
+	R_979
 half:
-	R_672
-	R_362
-	R_102
+	R_744
+	R_363
+	R_144
 	VPBROADCASTD 12(BX), Y13
-	R_166
-	R_1363
-	R_1224
-	R_382
-	R_1203
-	R_599
-	R_349
+	R_183
+	R_1257
+	R_1167
+	R_470
+	R_1144
+	R_764
+	R_980
 planesEnd:
-	R_1009
+	R_994
 whole:
-	R_383
+	R_471
 scaled:
-	R_451
+	R_414
 added:
-	R_981
-	R_1364
+	R_995
+	R_1258
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 factors:
-	R_1385
+	R_1281
 	RET
 
 TEXT ·integerPlainRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_958
+	R_969
 part:
-	R_345
-	R_843
-	R_27
-	R_1201
+	R_970
+	R_871
+	R_29
+	R_1142
 	VPBROADCASTD 16(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 20(BX), Y13
-	R_249
-	R_381
-	R_1203
-	R_1204
-	R_1368
-	R_102
+	R_257
+	R_469
+	R_1144
+	R_1145
+	R_1244
+	R_144
 	VPBROADCASTD 40(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 44(BX), Y13
-	R_249
-	R_959
-	R_1076
-	R_960
+	R_257
+	R_971
+	R_1097
+	R_972
 	VPBROADCASTD 60(BX), Y13
-	R_1512
-	R_961
+	R_1403
+	R_973
 	VPBROADCASTD 72(BX), Y13
-	R_1515
-	R_962
+	R_1407
+	R_974
 	VPBROADCASTD 84(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 88(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 92(BX), Y13
-	R_249
+	R_257
 	ADDQ $512, SI
-	R_1035
+	R_731
 widen:
-	R_1036
+	R_453
+	R_975
+	R_279
 first:
-	R_1040
+	R_1025
 more:
-	R_238
-	R_348
+	R_167
+	R_979
 half:
-	R_843
-	R_27
-	R_1201
+	R_871
+	R_29
+	R_1142
 	VPBROADCASTD 16(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 20(BX), Y13
-	R_249
-	R_381
-	R_1203
-	R_1204
-	R_1368
-	R_102
+	R_257
+	R_469
+	R_1144
+	R_1145
+	R_1244
+	R_144
 	VPBROADCASTD 40(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 44(BX), Y13
-	R_249
-	ADDQ $256, SI
-	R_1056
+	R_257
+	R_928
+	R_980
 planesEnd:
-	R_1009
+	R_994
 whole:
-	R_383
+	R_471
 scaled:
-	R_481
+	R_440
 added:
-	R_981
-	R_1388
+	R_995
+	R_1283
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 factors:
-	R_1409
+	R_1310
 	RET
 
 TEXT ·integerPlainRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_958
+	R_969
 part:
-	R_345
-	R_1012
-	R_341
-	R_1224
+	R_970
+	R_1028
+	R_386
+	R_1167
 	VPBROADCASTD 24(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 28(BX), Y13
-	R_291
-	R_1391
-	R_1501
+	R_303
+	R_1286
+	R_1385
 	VPBROADCASTD 40(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 44(BX), Y13
-	R_291
-	R_382
-	R_1225
-	R_959
+	R_303
+	R_470
+	R_1168
+	R_971
 	VPBROADCASTD 64(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 68(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 72(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 76(BX), Y13
-	R_291
-	R_960
+	R_303
+	R_972
 	VPBROADCASTD 80(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 84(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 88(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 92(BX), Y13
-	R_291
-	R_961
+	R_303
+	R_973
 	VPBROADCASTD 96(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 100(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 104(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 108(BX), Y13
-	R_291
-	R_962
+	R_303
+	R_974
 	VPBROADCASTD 112(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 116(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 120(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 124(BX), Y13
-	R_291
+	R_303
 	ADDQ $512, SI
-	R_1057
+	R_749
 widen:
-	R_1058
+	R_677
+	R_975
+	R_356
 first:
-	R_1040
+	R_1025
 more:
-	R_319
-	R_348
+	R_282
+	R_979
 half:
-	R_1012
-	R_341
-	R_1224
+	R_1028
+	R_386
+	R_1167
 	VPBROADCASTD 24(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 28(BX), Y13
-	R_291
-	R_1391
-	R_1501
+	R_303
+	R_1286
+	R_1385
 	VPBROADCASTD 40(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 44(BX), Y13
-	R_291
-	R_382
-	R_1225
-	ADDQ $256, SI
-	R_1080
+	R_303
+	R_470
+	R_1168
+	R_953
+	R_980
 planesEnd:
-	R_1009
+	R_994
 whole:
-	R_383
+	R_471
 scaled:
-	R_518
+	R_476
 added:
-	R_981
-	R_1410
+	R_995
+	R_1311
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 factors:
-	R_1438
+	R_1337
 	RET
 
 TEXT ·integerPlainRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_958
+	R_969
 part:
-	R_345
-	R_1226
-	R_1370
-	R_102
+	R_970
+	R_1169
+	R_1262
+	R_144
 	VPBROADCASTD 24(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 28(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 32(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 36(BX), Y13
-	R_363
-	R_1413
-	R_1502
+	R_390
+	R_1314
+	R_1386
 	VPBROADCASTD 48(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 52(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 56(BX), Y13
-	R_363
-	R_1392
-	R_1512
+	R_390
+	R_1263
+	R_1403
 	VPBROADCASTD 72(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 76(BX), Y13
-	R_363
-	R_959
+	R_390
+	R_971
 	VPBROADCASTD 80(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 84(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 88(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 92(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 96(BX), Y13
-	R_363
-	R_960
+	R_390
+	R_972
 	VPBROADCASTD 100(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 104(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 108(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 112(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 116(BX), Y13
-	R_363
-	R_961
+	R_390
+	R_973
 	VPBROADCASTD 120(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 124(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 128(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 132(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 136(BX), Y13
-	R_363
-	R_962
+	R_390
+	R_974
 	VPBROADCASTD 140(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 144(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 148(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 152(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 156(BX), Y13
-	R_363
+	R_390
 	ADDQ $512, SI
 	ADDQ $160, BX
 	SUBQ $2, CX
 widen:
-	R_938
+	R_677
 	VPMADDWD 0(R14), Y8, Y8
 	VPMADDWD 32(R14), Y9, Y9
-	R_347
-	R_273
-	R_342
-	R_953
+	R_975
+	R_356
+	R_964
 first:
-	R_1040
+	R_1025
 more:
-	R_810
-	R_348
+	R_870
+	R_979
 half:
-	R_1226
-	R_1370
-	R_102
+	R_1169
+	R_1262
+	R_144
 	VPBROADCASTD 24(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 28(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 32(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 36(BX), Y13
-	R_363
-	R_1413
-	R_1502
+	R_390
+	R_1314
+	R_1386
 	VPBROADCASTD 48(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 52(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 56(BX), Y13
-	R_363
-	R_1392
-	R_1512
+	R_390
+	R_1263
+	R_1403
 	VPBROADCASTD 72(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 76(BX), Y13
-	R_363
-	R_1371
-	R_349
+	R_390
+	R_1264
+	R_980
 planesEnd:
-	R_1009
+	R_994
 whole:
-	R_383
+	R_471
 scaled:
-	R_1439
+	R_1338
 added:
-	R_981
-	R_1440
+	R_995
+	R_1339
 	RET
 other:
-	R_1467
+	R_1340
 multiply:
-	R_1402
+	R_1294
 points:
-	R_1492
+	R_1368
 early:
-	R_1039
-	JMP added
+	R_1321
 factors:
-	R_1470
+	R_1369
 	RET
 
 TEXT ·integerPlainRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_958
+	R_969
 part:
-	R_345
-	R_1226
+	R_970
+	R_1169
 	VPBROADCASTD 20(BX), Y13
 	VPMADDUBSW Y13, Y14, Y10
 	VPMADDUBSW Y13, Y15, Y11
-	R_394
-	R_1010
-	R_1204
+	R_410
+	R_1026
+	R_1145
 	VPBROADCASTD 36(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 40(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 44(BX), Y13
-	R_641
-	R_381
-	R_1225
+	R_714
+	R_469
+	R_1168
 	VPBROADCASTD 64(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 68(BX), Y13
-	R_641
-	R_1424
-	R_1515
+	R_714
+	R_1300
+	R_1407
 	VPBROADCASTD 84(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 88(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 92(BX), Y13
-	R_641
-	R_959
+	R_714
+	R_971
 	VPBROADCASTD 96(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 100(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 104(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 108(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 112(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 116(BX), Y13
-	R_641
-	R_960
+	R_714
+	R_972
 	VPBROADCASTD 120(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 124(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 128(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 132(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 136(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 140(BX), Y13
-	R_641
-	R_961
+	R_714
+	R_973
 	VPBROADCASTD 144(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 148(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 152(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 156(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 160(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 164(BX), Y13
-	R_641
-	R_962
+	R_714
+	R_974
 	VPBROADCASTD 168(BX), Y13
-	R_102
+	R_144
 	VPBROADCASTD 172(BX), Y13
-	R_166
+	R_183
 	VPBROADCASTD 176(BX), Y13
-	R_249
+	R_257
 	VPBROADCASTD 180(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 184(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 188(BX), Y13
-	R_641
+	R_714
 	ADDQ $512, SI
 	ADDQ $192, BX
 	SUBQ $2, CX
 widen:
-	R_938
+	R_677
 	VPMADDWD 0(R14), Y8, Y8
 	VPMADDWD 32(R14), Y9, Y9
 	VPMADDWD 0(R14), Y10, Y10
 	VPMADDWD 32(R14), Y11, Y11
-	R_347
-	R_273
-	R_342
-	R_953
-	R_1466
+	R_975
+	R_356
+	R_964
+	R_1364
 first:
-	R_1040
+	R_1025
 more:
-	R_1223
-	R_348
+	R_1166
+	R_979
 half:
-	R_1226
+	R_1169
 	VPBROADCASTD 20(BX), Y13
 	VPMADDUBSW Y13, Y14, Y10
 	VPMADDUBSW Y13, Y15, Y11
-	R_394
-	R_1010
-	R_1204
+	R_410
+	R_1026
+	R_1145
 	VPBROADCASTD 36(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 40(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 44(BX), Y13
-	R_641
-	R_381
-	R_1225
+	R_714
+	R_469
+	R_1168
 	VPBROADCASTD 64(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 68(BX), Y13
-	R_641
-	R_1424
-	R_1515
+	R_714
+	R_1300
+	R_1407
 	VPBROADCASTD 84(BX), Y13
-	R_291
+	R_303
 	VPBROADCASTD 88(BX), Y13
-	R_363
+	R_390
 	VPBROADCASTD 92(BX), Y13
-	R_641
-	R_1425
-	R_349
+	R_714
+	R_1301
+	R_980
 planesEnd:
-	R_1009
+	R_994
 whole:
-	R_383
+	R_471
 scaled:
-	R_1505
+	R_1390
 added:
-	R_981
-	R_1473
+	R_995
+	R_1372
 	RET
 other:
-	R_1506
+	R_1400
 multiply:
-	R_1477
+	R_1375
 points:
-	R_1511
+	R_1406
 early:
-	R_1499
+	R_1402
 factors:
-	R_1500
+	R_1395
 	RET
 
 TEXT ·integerWideRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
 	MOVQ integerArgs_steps(AX), CX
-	R_64
+	R_140
 step:
-	R_986
+	R_1000
 	VPBROADCASTD 4(BX), Y15
-	R_589
-	R_1013
+	R_657
+	R_1029
 	VPBROADCASTD 4(BX), Y15
-	R_590
-	R_792
+	R_658
+	R_844
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 12(BX), Y15
-	R_589
-	R_793
+	R_657
+	R_845
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 12(BX), Y15
-	R_590
+	R_658
 	ADDQ $256, SI
 	ADDQ $16, BX
-	R_70
-	R_383
+	R_94
+	R_471
 scaled:
-	R_407
+	R_391
 added:
 	ADDQ $128, SI
-	R_1343
+	R_1240
 	RET
 other:
-	R_428
+	R_413
 multiply:
-	R_410
+	R_376
 points:
-	R_429
+	R_393
 early:
-	R_430
+	R_394
 factors:
-	R_216
-	R_75
+	R_251
+	R_62
 begin:
-	R_1362
+	R_1256
 	RET
 
 TEXT ·integerWideRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_143
+	MOVQ integerArgs_steps(AX), CX
+	R_168
 step:
-	R_986
+	R_1000
 	VPBROADCASTD 8(BX), Y15
-	R_1021
+	R_1076
 	VPBROADCASTD 12(BX), Y15
-	R_618
-	R_1013
+	R_686
+	R_1029
 	VPBROADCASTD 8(BX), Y15
-	R_1044
+	R_1098
 	VPBROADCASTD 12(BX), Y15
-	R_619
-	R_792
+	R_687
+	R_844
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 24(BX), Y15
-	R_589
+	R_657
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
-	R_618
-	R_793
+	R_686
+	R_845
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 24(BX), Y15
-	R_590
+	R_658
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
-	R_619
-	R_599
-	R_794
+	R_687
+	R_764
+	R_848
 scaled:
-	R_451
+	R_414
 added:
 	ADDQ $128, SI
-	R_1364
+	R_1258
 	RET
 other:
-	R_480
+	R_438
 multiply:
-	R_416
+	R_382
 points:
-	R_453
+	R_439
 early:
-	R_436
+	R_399
 factors:
-	R_216
-	R_200
+	R_251
+	R_164
 begin:
-	R_1385
+	R_1281
 	RET
 
 TEXT ·integerWideRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_143
-	R_176
+	MOVQ integerArgs_steps(AX), CX
+	R_242
 step:
-	R_986
+	R_1000
 	VPBROADCASTD 12(BX), Y15
-	R_1021
+	R_1076
 	VPBROADCASTD 16(BX), Y15
-	R_1227
+	R_1149
 	VPBROADCASTD 20(BX), Y15
-	R_813
-	R_1013
+	R_852
+	R_1029
 	VPBROADCASTD 12(BX), Y15
-	R_1044
+	R_1098
 	VPBROADCASTD 16(BX), Y15
-	R_1253
+	R_1170
 	VPBROADCASTD 20(BX), Y15
-	R_814
-	R_792
+	R_853
+	R_844
 	VPBROADCASTD 24(BX), Y14
 	VPBROADCASTD 36(BX), Y15
-	R_589
+	R_657
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
-	R_618
+	R_686
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
-	R_813
-	R_793
+	R_852
+	R_845
 	VPBROADCASTD 24(BX), Y14
 	VPBROADCASTD 36(BX), Y15
-	R_590
+	R_658
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
-	R_619
+	R_687
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
-	R_814
-	ADDQ $256, SI
-	ADDQ $48, BX
-	R_794
+	R_853
+	R_928
+	R_848
 scaled:
-	R_481
+	R_440
 added:
 	ADDQ $128, SI
-	R_1388
+	R_1283
 	RET
 other:
-	R_516
+	R_508
 multiply:
-	R_422
+	R_405
 points:
-	R_517
+	R_509
 early:
-	R_442
+	R_423
 factors:
-	R_216
-	R_273
+	R_251
+	R_279
 begin:
-	R_1409
+	R_1310
 	RET
 
 TEXT ·integerWideRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_301
+	R_847
 step:
-	R_986
+	R_1000
 	VPBROADCASTD 16(BX), Y15
-	R_1021
+	R_1076
 	VPBROADCASTD 20(BX), Y15
-	R_1227
+	R_1149
 	VPBROADCASTD 24(BX), Y15
-	R_1491
+	R_1389
 	VPBROADCASTD 28(BX), Y15
-	R_987
-	R_1013
+	R_1001
+	R_1029
 	VPBROADCASTD 16(BX), Y15
-	R_1044
+	R_1098
 	VPBROADCASTD 20(BX), Y15
-	R_1253
+	R_1170
 	VPBROADCASTD 24(BX), Y15
-	R_1504
+	R_1399
 	VPBROADCASTD 28(BX), Y15
-	R_988
-	R_792
+	R_1002
+	R_844
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 48(BX), Y15
-	R_589
+	R_657
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
-	R_618
+	R_686
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
-	R_813
+	R_852
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
-	R_987
-	R_793
+	R_1001
+	R_845
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 48(BX), Y15
-	R_590
+	R_658
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
-	R_619
+	R_687
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
-	R_814
+	R_853
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
-	R_988
-	R_1340
-	R_794
+	R_1002
+	R_953
+	R_848
 scaled:
-	R_518
+	R_476
 added:
 	ADDQ $128, SI
-	R_1410
+	R_1311
 	RET
 other:
-	R_556
+	R_543
 multiply:
-	R_448
+	R_430
 points:
-	R_557
+	R_579
 early:
-	R_468
+	R_452
 factors:
-	R_550
+	R_251
+	R_356
 begin:
-	R_1438
+	R_1337
 	RET
 
 TEXT ·integerWideRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_1042
+	R_1096
 step:
-	R_986
+	R_1000
 	VPBROADCASTD 20(BX), Y15
-	R_1021
+	R_1076
 	VPBROADCASTD 24(BX), Y15
-	R_1227
+	R_1149
 	VPBROADCASTD 28(BX), Y15
-	R_1491
+	R_1389
 	VPBROADCASTD 32(BX), Y15
-	R_987
+	R_1001
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 36(BX), Y15
-	R_1208
-	R_1013
+	R_1150
+	R_1029
 	VPBROADCASTD 20(BX), Y15
-	R_1044
+	R_1098
 	VPBROADCASTD 24(BX), Y15
-	R_1253
+	R_1170
 	VPBROADCASTD 28(BX), Y15
-	R_1504
+	R_1399
 	VPBROADCASTD 32(BX), Y15
-	R_988
+	R_1002
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 36(BX), Y15
-	R_1228
-	R_792
+	R_1151
+	R_844
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 60(BX), Y15
-	R_589
+	R_657
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 64(BX), Y15
-	R_618
+	R_686
 	VPBROADCASTD 48(BX), Y14
 	VPBROADCASTD 68(BX), Y15
-	R_813
+	R_852
 	VPBROADCASTD 52(BX), Y14
 	VPBROADCASTD 72(BX), Y15
-	R_987
+	R_1001
 	VPBROADCASTD 56(BX), Y14
 	VPBROADCASTD 76(BX), Y15
-	R_1208
-	R_793
+	R_1150
+	R_845
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 60(BX), Y15
-	R_590
+	R_658
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 64(BX), Y15
-	R_619
+	R_687
 	VPBROADCASTD 48(BX), Y14
 	VPBROADCASTD 68(BX), Y15
-	R_814
+	R_853
 	VPBROADCASTD 52(BX), Y14
 	VPBROADCASTD 72(BX), Y15
-	R_988
+	R_1002
 	VPBROADCASTD 56(BX), Y14
 	VPBROADCASTD 76(BX), Y15
-	R_1228
-	R_1371
-	R_794
+	R_1151
+	R_1264
+	R_848
 scaled:
-	R_1439
+	R_1338
 added:
 	ADDQ $128, SI
-	R_1440
+	R_1339
 	RET
 other:
-	R_1467
+	R_1340
 multiply:
-	R_1402
+	R_1294
 points:
-	R_1492
+	R_1368
 early:
-	R_1039
-	JMP added
+	R_1321
 factors:
-	R_550
-	R_953
+	R_1140
 begin:
-	R_1470
+	R_1369
 	RET
 
 TEXT ·integerWideRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_449
+	R_545
 group:
-	R_401
+	R_486
 fetch:
-	R_426
+	R_514
 fetched:
-	R_1386
+	R_1261
 step:
-	R_986
+	R_1000
 	VPBROADCASTD 24(BX), Y15
-	R_1021
+	R_1076
 	VPBROADCASTD 28(BX), Y15
-	R_1227
+	R_1149
 	VPBROADCASTD 32(BX), Y15
-	R_1491
+	R_1389
 	VPBROADCASTD 36(BX), Y15
-	R_987
+	R_1001
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 40(BX), Y15
-	R_1208
+	R_1150
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 44(BX), Y15
-	R_219
+	R_256
 	VPADDD Y14, Y10, Y10
-	R_1013
+	R_1029
 	VPBROADCASTD 24(BX), Y15
-	R_1044
+	R_1098
 	VPBROADCASTD 28(BX), Y15
-	R_1253
+	R_1170
 	VPBROADCASTD 32(BX), Y15
-	R_1504
+	R_1399
 	VPBROADCASTD 36(BX), Y15
-	R_988
+	R_1002
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 40(BX), Y15
-	R_1228
+	R_1151
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 44(BX), Y15
-	R_242
+	R_280
 	VPADDD Y14, Y11, Y11
-	R_792
+	R_844
 	VPBROADCASTD 48(BX), Y14
 	VPBROADCASTD 72(BX), Y15
-	R_589
+	R_657
 	VPBROADCASTD 52(BX), Y14
 	VPBROADCASTD 76(BX), Y15
-	R_618
+	R_686
 	VPBROADCASTD 56(BX), Y14
 	VPBROADCASTD 80(BX), Y15
-	R_813
+	R_852
 	VPBROADCASTD 60(BX), Y14
 	VPBROADCASTD 84(BX), Y15
-	R_987
+	R_1001
 	VPBROADCASTD 64(BX), Y14
 	VPBROADCASTD 88(BX), Y15
-	R_1208
+	R_1150
 	VPBROADCASTD 68(BX), Y14
 	VPBROADCASTD 92(BX), Y15
-	R_219
+	R_256
 	VPADDD Y14, Y10, Y10
-	R_793
+	R_845
 	VPBROADCASTD 48(BX), Y14
 	VPBROADCASTD 72(BX), Y15
-	R_590
+	R_658
 	VPBROADCASTD 52(BX), Y14
 	VPBROADCASTD 76(BX), Y15
-	R_619
+	R_687
 	VPBROADCASTD 56(BX), Y14
 	VPBROADCASTD 80(BX), Y15
-	R_814
+	R_853
 	VPBROADCASTD 60(BX), Y14
 	VPBROADCASTD 84(BX), Y15
-	R_988
+	R_1002
 	VPBROADCASTD 64(BX), Y14
 	VPBROADCASTD 88(BX), Y15
-	R_1228
+	R_1151
 	VPBROADCASTD 68(BX), Y14
 	VPBROADCASTD 92(BX), Y15
-	R_242
+	R_280
 	VPADDD Y14, Y11, Y11
-	R_1425
-	R_794
+	R_1301
+	R_848
 scaled:
-	R_1505
+	R_1390
 added:
 	ADDQ $128, SI
-	R_1473
+	R_1372
 	RET
 other:
-	R_1506
+	R_1400
 multiply:
-	R_1477
+	R_1375
 points:
-	R_1511
+	R_1406
 early:
-	R_1499
+	R_1402
 factors:
-	R_550
-	R_953
-	R_1466
+	R_1140
+	R_1364
 begin:
-	R_1500
+	R_1395
 	RET
 

@@ -315,6 +315,8 @@ var integerAVX2 = [integerFormats][4]func(a *integerArgs){
 	integer8: {
 		integerAVX28Rows1,
 		integerAVX28Rows2,
+		integerAVX28Rows3,
+		integerAVX28Rows4,
 	},
 	integerFP4: {
 		integerAVX2FP4Rows1,
@@ -325,6 +327,8 @@ var integerAVX2 = [integerFormats][4]func(a *integerArgs){
 	integerLevels: {
 		integerAVX2LevelsRows1,
 		integerAVX2LevelsRows2,
+		integerAVX2LevelsRows3,
+		integerAVX2LevelsRows4,
 	},
 }
 
@@ -395,6 +399,12 @@ func integerAVX28Rows1(a *integerArgs)
 func integerAVX28Rows2(a *integerArgs)
 
 //go:noescape
+func integerAVX28Rows3(a *integerArgs)
+
+//go:noescape
+func integerAVX28Rows4(a *integerArgs)
+
+//go:noescape
 func integerAVX2FP4Rows1(a *integerArgs)
 
 //go:noescape
@@ -411,6 +421,12 @@ func integerAVX2LevelsRows1(a *integerArgs)
 
 //go:noescape
 func integerAVX2LevelsRows2(a *integerArgs)
+
+//go:noescape
+func integerAVX2LevelsRows3(a *integerArgs)
+
+//go:noescape
+func integerAVX2LevelsRows4(a *integerArgs)
 
 // integerVNNI has the kernels by format and number of rows.
 var integerVNNI = [integerFormats][4]func(a *integerArgs){

@@ -6,7 +6,7 @@ import "unsafe"
 
 // panelKernels are the integer kernels of a set with vectors of 32 bytes.
 type panelKernels struct {
-	packed   *[integerFormats][packedRows]func(*integerArgs) // for few rows; nil: panels are faster
+	packed   *[integerFormats][packedRows]func(*integerArgs) // for few rows
 	unpack   *[integerFormats]func(*integerArgs)
 	multiply *[integerFormats][panelRows]func(*integerArgs)
 	split    bool // codes of 8 bits are two planes
@@ -59,16 +59,16 @@ func integerPanels(k *panelKernels, out []float32, w *Weight, n, from, to int, a
 	c := integerCall{&s.integer, out, w, n, a}
 	c.open(s)
 	c.formPanels(k, format)
-	packed := k.packed[format][min(a.height-1, packedRows):]
-	switch strips := a.OutRows() / a.height; {
-	case len(packed) == 0 || packed[0] == nil || strips > 1 && w.per > 1 || strips*a.height != a.OutRows() || strips > 2:
+	strips := a.OutRows() / a.height
+	switch {
+	case a.height > packedRows || strips*a.height != a.OutRows() || strips > 2 || strips == 2 && w.per > 1:
 		c.panels(k, format, from, to, s)
 	case from < to && w.groups > 0:
 		c.args.strips = strips
 		c.args.actStrip = a.groups * a.stride(a.height)
 		c.args.actsBack, c.args.outBack = (strips-1)*c.args.actStrip, (strips-1)*a.height*Tile*4
 		c.args.tiles = to - from
-		c.run(packed[0], 0, from, 0, from)
+		c.run(k.packed[format][a.height-1], 0, from, 0, from)
 	}
 	*c.args = integerArgs{}
 }

@@ -2,20 +2,23 @@ package main
 
 import "fmt"
 
-const panelDoc = `
-// Five and more rows multiply panels: some groups of a tile, which integerUnpack<set><format> writes as bytes, and
-// then all strips read. Three and four rows have kernels integer<set><format>Rows<m> that are the same, but that
-// they unpack codes to registers, and the scales of a group to memory; they walk over all tiles. AVX2 has none
-// for 8 bits.
+const avx2Doc = `// Multiply tiles of a weight with strips of rows: see integerTiles, the twin. Half a tile, 8 rows, fills a vector. An
+// activation is loaded once for both halves.
+//
+// func integer<set><format>Rows<m>(a *integerArgs), for m rows and the sets AVX2 and VNNI, which is AVX-VNNI: unpacks codes to
+// registers, and the scales of a group to memory. The first half of the tiles and the second are read side by
+// side, as two streams; of an odd number the last is computed at the end. There may be several strips, but one with superblocks.
+//
+// func integer<kind>Rows<m>(a *integerArgs) multiplies a panel: some groups of a tile, which integerUnpack<set><format> has written
+// as bytes, for all strips.
 //
 //	group of a panel  codes [columns/4, 16 rows, 4]; of 8 bits with AVX2 two planes of these, low halves and high ones
 //	                  scales as float32, then biases, or zero points as 32 bits; superblocks have none here
 //
-// func integer<kind>Rows<m>(a *integerArgs) multiplies a panel and a strip of m rows, and adds to the output. An
-// activation is loaded once for the tile's two halves.
+// Kinds, which packed codes have too:
 //
 //	Panel  AVX-VNNI: sums of products in 32 bits
-//	Plain  AVX2: codes of up to 4 bits, or planes of 8 bits: sums in 16 bits for 32 columns, 32*15*127 < 2^15 for
+//	Plain  AVX2: codes of up to 4 bits, or halves of 8 bits: sums in 16 bits for 32 columns, 16*15*127 < 2^15 for
 //	       each of two sums, which then are multiplied by one, by 16 or by the factor of their group
 //	Wide   AVX2: codes of up to 6 bits: the same for 8 columns, 4*63*127 < 2^15
 //
@@ -28,8 +31,8 @@ const panelDoc = `
 //	R8 block   SI, DI planes   R10 pairs of tiles left   R11 from the first to the second
 //
 // Vectors: from Y0 on sums, those of both halves of a row side by side. Y8 to Y11: packed codes. Y12 to Y15: codes,
-// activations, products; later scales. Nothing is read past the last group.
-`
+// activations, products; later scales. The float32 sums are in the output. No alignment is required, and nothing is read
+// past the last block or the last group.`
 
 // panelRows is the maximum number of rows of a panel kernel.
 const panelRows = 6
@@ -42,9 +45,6 @@ type panelKernel struct {
 	packed *unpackPanel // nil: there is a panel
 }
 
-// packs reports whether three and four rows have kernels that read packed codes.
-func (f codes) packs(vnni bool) bool { return vnni || f.bits != 8 && !f.levels }
-
 // packedKernel is the kernel of a format and m rows.
 func packedKernel(s *source, f codes, vnni bool, m int) panelKernel {
 	k := panelKernel{s, f.panelKind(), m, &unpackPanel{avx2Kernel{source: s, codes: f, vnni: vnni, m: m}}}
@@ -55,11 +55,6 @@ func packedKernel(s *source, f codes, vnni bool, m int) panelKernel {
 }
 
 func panels(s *source) {
-	s.line(panelDoc)
-	for i := range 16 {
-		s.line("DATA integerTimes<>+%d(SB)/8, $0x%016x", 8*i, []uint64{0x0001000100010001, 0x0010001000100010}[i/8])
-	}
-	s.line("GLOBL integerTimes<>(SB), RODATA|NOPTR, $128\n")
 	for _, f := range formats {
 		for _, vnni := range []bool{false, true} {
 			(&unpackPanel{avx2Kernel{source: s, codes: f, vnni: vnni}}).write()
@@ -163,10 +158,13 @@ func (k panelKernel) write() {
 
 // dots computes the sums of a group.
 func (k panelKernel) dots() {
-	if k.kind == "Plain" {
-		k.planes()
-	} else {
+	switch {
+	case k.kind != "Plain":
 		k.whole()
+	case k.packed != nil:
+		k.packedParts()
+	default:
+		k.planes()
 	}
 }
 
@@ -332,60 +330,98 @@ func (k panelKernel) superGroups() {
 	k.op("DECQ integerArgs_nextLeft(AX)")
 	k.op("JNZ codes")
 	k.op("MOVL $%d, CX", k.m)
-	k.op("CALL integerSuper%s<>(SB)", superName(p.codes, true))
+	k.op("CALL integerSuper%s<>(SB)", p.factors()+"AVX2")
 	k.op("JNZ super")
 	k.op("JMP tileEnd")
 }
 
-// planes multiplies a group by 32 columns of a plane at a time. Packed codes have one plane here.
+// planes multiplies a group by 32 columns of a plane at a time.
 func (k panelKernel) planes() {
-	part := func(vectors int) {
-		k.quarters(vectors)
-		if k.packed == nil {
-			k.op("ADDQ $%d, SI", 64*vectors)
-		}
-		k.op("ADDQ $%d, BX", 4*vectors*k.m)
-	}
-	if k.packed == nil {
-		k.arg("planes", "R10")
-	}
+	k.arg("planes", "R10")
 	k.line("part:")
 	k.op("CMPQ CX, $1")
 	k.op("JEQ half")
-	part(8)
+	k.quarters(8, 0)
+	k.op("ADDQ $512, SI")
+	k.op("ADDQ $%d, BX", 32*k.m)
 	k.op("SUBQ $2, CX")
 	k.line("widen:")
-	k.each(func(h, _ int, sum string) { k.op("VPMADDWD %d(R14), %s, %s", 32*h, sum, sum) })
+	k.times()
 	k.op("TESTQ R15, R15")
 	k.op("JZ first")
-	k.each(func(h, m int, sum string) { k.op("VPADDD %d(R13), %s, %s", 64*m+32*h, sum, sum) })
+	k.addSums()
 	k.line("first:")
 	k.op("TESTQ CX, CX")
-	if k.packed != nil {
-		k.op("JZ whole")
-	} else {
-		k.op("JNZ more")
-		k.op("DECQ R10")
-		k.op("JZ planesEnd")
-		k.op("ADDQ integerArgs_second(AX), R14")
-		k.op("MOVQ DX, BX")
-		k.arg("steps", "CX")
-		k.line("more:")
-	}
+	k.op("JNZ more")
+	k.op("DECQ R10")
+	k.op("JZ planesEnd")
+	k.op("ADDQ integerArgs_second(AX), R14")
+	k.op("MOVQ DX, BX")
+	k.arg("steps", "CX")
+	k.line("more:")
 	k.put()
 	k.op("MOVL $1, R15")
 	k.op("JMP part")
 	k.line("half:")
-	part(4)
+	k.quarters(4, 0)
+	k.op("ADDQ $256, SI")
+	k.op("ADDQ $%d, BX", 16*k.m)
 	k.op("XORL CX, CX")
 	k.op("JMP widen")
-	if k.packed == nil {
-		k.line("planesEnd:")
-		k.op("CMPQ integerArgs_planes(AX), $1")
-		k.op("JEQ whole")
-		k.op("SUBQ integerArgs_second(AX), R14")
-	}
+	k.line("planesEnd:")
+	k.op("CMPQ integerArgs_planes(AX), $1")
+	k.op("JEQ whole")
+	k.op("SUBQ integerArgs_second(AX), R14")
 	k.line("whole:")
+}
+
+// times multiplies sums in 16 bits by their factors.
+func (k panelKernel) times() {
+	k.each(func(h, _ int, sum string) { k.op("VPMADDWD %d(R14), %s, %s", 32*h, sum, sum) })
+}
+
+// addSums adds the sums in memory.
+func (k panelKernel) addSums() {
+	k.each(func(h, m int, sum string) { k.op("VPADDD %d(R13), %s, %s", 64*m+32*h, sum, sum) })
+}
+
+// packedParts is planes for packed codes. Of those of 8 bits it multiplies the low halves first and then the high ones.
+func (k panelKernel) packedParts() {
+	for plane := range k.packed.split() {
+		if plane > 0 {
+			k.put()
+			k.op("MOVQ DX, BX")
+			k.op("MOVQ R8, SI")
+			k.arg("steps", "CX")
+		}
+		k.line("part%d:", plane)
+		k.op("CMPQ CX, $1")
+		k.op("JEQ half%d", plane)
+		k.quarters(8, plane)
+		k.op("ADDQ $%d, BX", 32*k.m)
+		k.op("SUBQ $2, CX")
+		k.line("widen%d:", plane)
+		k.times()
+		if plane > 0 {
+			k.each(func(_, _ int, sum string) { k.op("VPSLLD $4, %[1]s, %[1]s", sum) })
+		} else {
+			k.op("TESTQ R15, R15")
+			k.op("JZ first%d", plane)
+		}
+		k.addSums()
+		k.line("first%d:", plane)
+		k.op("TESTQ CX, CX")
+		k.op("JZ whole%d", plane)
+		k.put()
+		k.op("MOVL $1, R15")
+		k.op("JMP part%d", plane)
+		k.line("half%d:", plane)
+		k.quarters(4, plane)
+		k.op("ADDQ $%d, BX", 16*k.m)
+		k.op("XORL CX, CX")
+		k.op("JMP widen%d", plane)
+		k.line("whole%d:", plane)
+	}
 }
 
 // put stores the sums.
@@ -394,7 +430,7 @@ func (k panelKernel) put() {
 }
 
 // vectors hands the registers over that have the codes of two halves for four columns, n times.
-func (k panelKernel) vectors(n int, use func(v, first, second int)) {
+func (k panelKernel) vectors(n, plane int, use func(v, first, second int)) {
 	for v := range n {
 		if k.packed == nil {
 			k.op("VMOVDQU %d(SI), Y14", 64*v)
@@ -403,7 +439,7 @@ func (k panelKernel) vectors(n int, use func(v, first, second int)) {
 			continue
 		}
 		if v%2 == 0 {
-			k.unpackBoth(v % 4)
+			k.unpackBoth(v%4, plane)
 		}
 		use(v, 8+v%2, 10+v%2)
 		if v%4 == 3 {
@@ -412,11 +448,21 @@ func (k panelKernel) vectors(n int, use func(v, first, second int)) {
 	}
 }
 
-// unpackBoth unpacks vectors v and v+1 of the first half to Y8 and Y9, and of the second to Y10 and Y11.
-func (k panelKernel) unpackBoth(v int) {
+// unpackBoth unpacks a plane of vectors v and v+1, of the first half to Y8 and Y9 and of the second to Y10 and Y11.
+func (k panelKernel) unpackBoth(v, plane int) {
+	p := k.packed
+	if p.m = k.m; plane > 0 { // memory has been asked for what follows
+		p.m = 0
+	}
 	for h := range 2 {
-		k.packed.half, k.packed.at = h, 2*h-4
-		k.packed.unpack(h, v)
+		p.half, p.at = h, 2*h-4
+		p.unpack(v)
+	}
+	for i := 8; i < 12 && p.split() == 2; i++ {
+		if plane > 0 {
+			k.op("VPSRLW $4, Y%[1]d, Y%[1]d", i)
+		}
+		k.op("VPAND integerLow4<>(SB), Y%[1]d, Y%[1]d", i)
 	}
 }
 
@@ -428,9 +474,9 @@ func (k panelKernel) nextStep() {
 	}
 }
 
-// quarters multiplies n vectors, and sums them in 16 bits.
-func (k panelKernel) quarters(n int) {
-	k.vectors(n, func(v, first, second int) {
+// quarters multiplies n vectors of a plane, and sums them in 16 bits.
+func (k panelKernel) quarters(n, plane int) {
+	k.vectors(n, plane, func(v, first, second int) {
 		for m := range k.m {
 			k.op("VPBROADCASTD %d(BX), Y13", 4*(v*k.m+m))
 			if v == 0 {
@@ -458,7 +504,7 @@ func (k panelKernel) whole() {
 	k.line("step:")
 	switch {
 	case k.kind == "Panel":
-		k.vectors(4, func(v, first, second int) {
+		k.vectors(4, 0, func(v, first, second int) {
 			for m := range k.m {
 				k.op("VPBROADCASTD %d(BX), Y13", 4*(v*k.m+m))
 				k.op("DPBUSD(13, %d, %d)", first, 2*(v%chains*k.m+m))
@@ -467,7 +513,7 @@ func (k panelKernel) whole() {
 		})
 	case k.packed != nil:
 		for v := 0; v < 4; v += 2 {
-			k.unpackBoth(v)
+			k.unpackBoth(v, 0)
 			k.packedPairs(v)
 		}
 		k.nextStep()
@@ -628,10 +674,7 @@ func (k panelKernel) factors() {
 type unpackPanel struct{ avx2Kernel }
 
 func (k *unpackPanel) write() {
-	planes := 1
-	if !k.vnni && (k.bits == 8 || k.levels) {
-		planes = 2
-	}
+	planes := k.split()
 	if k.vnni && k.bits != 8 && !k.levels {
 		return // as AVX2
 	}
@@ -660,6 +703,14 @@ func (k *unpackPanel) write() {
 	k.line("")
 }
 
+// split is how many planes codes of 8 bits are split into, or 1.
+func (k *avx2Kernel) split() int {
+	if !k.vnni && (k.bits == 8 || k.levels) {
+		return 2
+	}
+	return 1
+}
+
 // decode decodes the factors of a superblock. Those of high planes are 16 times the others, where the second tile's would
 // be.
 func (k *unpackPanel) decode(planes int) {
@@ -668,7 +719,7 @@ func (k *unpackPanel) decode(planes int) {
 	k.op("XORL R11, R11")
 	k.op("MOVL $1, CX")
 	k.op("CALL integerFactors%sAVX2<>(SB)", k.factors())
-	k.op("LEAQ integerSuper%s<>(SB), R14", superName(k.codes, true))
+	k.op("LEAQ integerSuper%s<>(SB), R14", k.factors()+"AVX2")
 	k.op("MOVQ R14, integerArgs_unpack(AX)")
 	if planes == 2 {
 		k.arg("decoded", "R14")
@@ -696,7 +747,7 @@ func (k *unpackPanel) codesOut(planes int) {
 	k.line("step:")
 	for v := 0; v < 4; v += 2 {
 		for k.half = range 2 {
-			k.unpack(0, v)
+			k.unpack(v)
 			for i := range 2 {
 				at := 64*(v+i) + 32*k.half
 				if planes == 2 {
