@@ -111,7 +111,7 @@ type integerArgs struct {
 	addGroups          int // of the run before, which is added
 
 	// For AMX with many strips: pairs of tiles, and what the next turn adds.
-	second, outSecond    int     // bytes from one tile to the other; in panels from the factors of a plane
+	second, outSecond    int     // bytes from one tile to the other
 	pairsNext            int     // to unpack
 	pace                 int     // blocks that a turn unpacks
 	unpackSlot           uintptr // where the next of them goes

@@ -59,29 +59,29 @@
 	SUBQ R11, R8 \
 	SUBQ integerArgs_outSecond(AX), R9
 #define R_26 \
-	DECQ R12 \
-	JNZ group
-#define R_27 \
-	VMOVDQU Y0, 0(R13) \
-	VMOVDQU Y1, 32(R13)
-#define R_28 \
 	VPADDW Y15, Y14, Y14 \
 	VPMADDWD 0(R14), Y14, Y14
-#define R_29 \
+#define R_27 \
 	VMOVDQU 64(SI), Y14 \
 	VMOVDQU 96(SI), Y15
-#define R_30 \
+#define R_28 \
 	VPADDW Y12, Y6, Y6 \
 	VPADDW Y13, Y7, Y7
+#define R_30 \
+	VMOVDQU Y0, 0(R13) \
+	VMOVDQU Y1, 32(R13)
 #define R_34 \
 	VMOVUPS Y4, 128(R9) \
 	VMOVUPS Y5, 160(R9)
 #define R_35 \
 	VPMADDUBSW Y14, Y12, Y14 \
 	VPMADDUBSW Y15, Y13, Y15
-#define R_37 \
+#define R_36 \
 	MOVQ integerArgs_acts(AX), DX \
 	MOVQ integerArgs_groups(AX), R12
+#define R_37 \
+	MOVQ integerArgs_decoded(AX), R13 \
+	ADDQ $2560, R13
 #define R_38 \
 	CMPQ integerArgs_form(AX), $const_panelOffset \
 	JGE other
@@ -109,45 +109,39 @@
 #define R_52 \
 	R_2 \
 	R_3
-#define R_53 \
-	R_27 \
-	VMOVDQU Y2, 64(R13) \
-	VMOVDQU Y3, 96(R13)
-#define R_55 \
+#define R_54 \
 	CMPQ integerArgs_form(AX), $const_panelPoints \
 	JEQ points
-#define R_56 \
+#define R_55 \
 	VPADDD Y13, Y0, Y0 \
 	VPADDD Y13, Y1, Y1
-#define R_62 \
-	VPADDD 0(R13), Y0, Y0 \
-	VPADDD 32(R13), Y1, Y1
-#define R_63 \
+#define R_61 \
 	VBROADCASTSS 12(BX), Y13 \
 	VCVTDQ2PS Y6, Y6
-#define R_69 \
+#define R_67 \
 	ADDQ integerArgs_block(AX), R8 \
-	R_26
-#define R_71 \
+	DECQ R12 \
+	JNZ group
+#define R_69 \
 	VMOVDQU 0(SI), Y8 \
 	PREFETCHT0 4608(SI)
-#define R_73 \
+#define R_71 \
 	VPSHUFB Y8, Y14, Y8 \
 	VPSHUFB Y9, Y14, Y9
-#define R_74 \
+#define R_72 \
 	VPSHUFB Y10, Y14, Y10 \
 	VPSHUFB Y11, Y14, Y11
-#define R_75 \
+#define R_74 \
 	R_5 \
 	VMULPS Y13, Y0, Y0 \
 	VFMADD213PS 0(R9), Y14, Y0 \
 	VCVTDQ2PS Y1, Y1 \
 	VMULPS Y13, Y1, Y1 \
 	VFMADD213PS 32(R9), Y15, Y1
-#define R_76 \
+#define R_75 \
 	R_0 \
 	R_3
-#define R_77 \
+#define R_76 \
 	R_8 \
 	VCVTDQ2PS Y2, Y2 \
 	VMULPS Y13, Y2, Y2 \
@@ -155,14 +149,14 @@
 	VCVTDQ2PS Y3, Y3 \
 	VMULPS Y13, Y3, Y3 \
 	VFMADD213PS 96(R9), Y15, Y3
-#define R_78 \
+#define R_77 \
 	R_2 \
 	R_1
-#define R_79 \
+#define R_78 \
 	VMOVUPS Y12, 32(BX) \
 	ADDQ $32, R13 \
 	R_40
-#define R_80 \
+#define R_79 \
 	R_19 \
 	VCVTDQ2PS Y4, Y4 \
 	VMULPS Y13, Y4, Y4 \
@@ -170,86 +164,90 @@
 	VCVTDQ2PS Y5, Y5 \
 	VMULPS Y13, Y5, Y5 \
 	VFMADD213PS 160(R9), Y15, Y5
-#define R_81 \
+#define R_80 \
 	VFMADD231PS 64(SI), Y13, Y0 \
 	VMOVUPS Y0, 0(R9) \
 	VFMADD231PS 96(SI), Y13, Y1
-#define R_82 \
+#define R_81 \
 	R_4 \
 	CMPQ integerArgs_form(AX), $const_panelFirst \
 	JEQ early
-#define R_83 \
+#define R_82 \
 	VPMADDWD Y14, Y13, Y12 \
 	VPADDD Y12, Y0, Y0 \
 	VPMADDWD Y15, Y13, Y12 \
 	VPADDD Y12, Y1, Y1
-#define R_84 \
+#define R_83 \
 	R_4 \
 	JMP multiply
-#define R_90 \
+#define R_89 \
 	R_7 \
 	VPCMPEQB integerEach<>(SB), Y14, Y14 \
 	VPAND integerBit4<>(SB), Y14, Y14
+#define R_90 \
+	R_30 \
+	VMOVDQU Y2, 64(R13) \
+	VMOVDQU Y3, 96(R13)
 #define R_91 \
 	VMOVDQU 32(SI), Y10 \
 	VPSRLW $4, Y10, Y11 \
 	R_10
 #define R_92 \
-	CMPQ integerArgs_scale(AX), $const_scaleFactors \
-	JEQ factors
-#define R_94 \
+	VPADDD 0(R13), Y0, Y0 \
+	VPADDD 32(R13), Y1, Y1
+#define R_93 \
 	DECQ CX \
 	JNZ step
-#define R_105 \
-	MOVQ integerArgs_decoded(AX), R13 \
-	ADDQ $2560, R13
-#define R_106 \
+#define R_104 \
 	VPAND integerLow2<>(SB), Y8, Y8 \
 	VPAND integerLow2<>(SB), Y9, Y9
-#define R_107 \
+#define R_105 \
 	VPAND integerLow2<>(SB), Y10, Y10 \
 	VPAND integerLow2<>(SB), Y11, Y11
-#define R_108 \
+#define R_106 \
 	LEAQ 1024(R13), SI \
 	R_38
-#define R_115 \
+#define R_113 \
 	R_0 \
 	R_11
-#define R_116 \
+#define R_114 \
 	R_4 \
-	R_75
-#define R_117 \
+	R_74
+#define R_115 \
 	R_5 \
 	VMULPS Y14, Y0, Y0 \
 	VFMADD213PS 0(R9), Y13, Y0 \
 	VCVTDQ2PS Y1, Y1 \
 	VMULPS Y15, Y1, Y1 \
 	VFMADD213PS 32(R9), Y13, Y1
-#define R_119 \
+#define R_117 \
 	VCVTPH2PS 0(R13), Y12 \
 	VMOVUPS Y12, 0(BX) \
 	VCVTPH2PS 16(R13), Y12
-#define R_121 \
+#define R_119 \
 	VMOVDQU 96(SI), Y10 \
 	VPSRLW $4, Y10, Y11 \
 	R_10
-#define R_124 \
-	R_37 \
+#define R_122 \
+	R_36 \
 	VPXOR Y0, Y0, Y0 \
 	MOVQ R9, SI
-#define R_130 \
+#define R_128 \
 	DPBUSD(13, 8, 0) \
 	DPBUSD(13, 10, 1)
-#define R_133 \
+#define R_131 \
 	VPADDD Y13, Y2, Y2 \
 	VPADDD Y13, Y3, Y3
-#define R_140 \
+#define R_138 \
 	VPXOR Y0, Y0, Y0 \
 	VPXOR Y1, Y1, Y1
-#define R_144 \
+#define R_141 \
 	R_6 \
 	R_1
-#define R_152 \
+#define R_147 \
+	VMOVDQU integerRaised<>(SB), Y14 \
+	R_71
+#define R_149 \
 	MOVQ R8, R13 \
 	ADDQ integerArgs_codes(AX), R13 \
 	TESTQ $const_scaleF32, integerArgs_scale(AX) \
@@ -259,88 +257,80 @@
 	R_20 \
 	VMOVUPS Y12, 0(BX) \
 	R_46
-#define R_153 \
+#define R_150 \
 	VMOVUPS 0(R13), Y12 \
 	VMOVUPS Y12, 0(BX) \
 	VMOVUPS 32(R13), Y12 \
 	VMOVUPS Y12, 32(BX)
-#define R_155 \
+#define R_152 \
 	MOVQ SI, DI \
 	ADDQ integerArgs_outSecond(AX), DI \
 	VMOVUPS Y0, 0(SI) \
 	VMOVUPS Y0, 0(DI) \
 	VMOVUPS Y0, 32(SI) \
 	VMOVUPS Y0, 32(DI)
-#define R_156 \
+#define R_153 \
 	TESTQ R11, R11 \
 	JZ passed \
 	XORQ $1, integerArgs_panelHalf(AX) \
 	JZ groupBack \
 	R_12 \
 	JMP group
-#define R_157 \
+#define R_154 \
 	ADDQ integerArgs_outTile(AX), R9 \
 	DECQ R10 \
 	JNZ tile \
 	R_12
-#define R_159 \
+#define R_156 \
 	VFMADD231PS 64(SI), Y13, Y2 \
 	VMOVUPS Y2, 64(R9) \
 	VFMADD231PS 96(SI), Y13, Y3
-#define R_161 \
+#define R_158 \
 	VPMADDWD Y14, Y13, Y12 \
 	VPADDD Y12, Y2, Y2 \
 	VPMADDWD Y15, Y13, Y12 \
 	VPADDD Y12, Y3, Y3
-#define R_164 \
-	R_62 \
-	VPADDD 64(R13), Y2, Y2 \
-	VPADDD 96(R13), Y3, Y3
-#define R_165 \
+#define R_161 \
 	VPMADDUBSW Y12, Y8, Y14 \
 	VPMADDUBSW Y13, Y9, Y15 \
-	R_28
-#define R_166 \
+	R_26
+#define R_162 \
 	VPMADDUBSW Y12, Y10, Y14 \
 	VPMADDUBSW Y13, Y11, Y15 \
 	R_49
-#define R_167 \
-	R_53 \
-	VMOVDQU Y4, 128(R13) \
-	VMOVDQU Y5, 160(R13)
-#define R_168 \
-	R_140 \
+#define R_163 \
+	R_138 \
 	VPXOR Y2, Y2, Y2 \
 	VPXOR Y3, Y3, Y3
-#define R_169 \
+#define R_164 \
 	VPBROADCASTD 0(BX), Y13 \
 	VPMADDUBSW Y13, Y8, Y0 \
 	VPMADDUBSW Y13, Y10, Y1 \
 	VPBROADCASTD 4(BX), Y13
-#define R_170 \
+#define R_165 \
 	R_2 \
 	R_11
-#define R_171 \
+#define R_166 \
 	VMOVDQU 64(SI), Y8 \
 	PREFETCHT0 4672(SI) \
 	R_44
-#define R_172 \
+#define R_167 \
 	VMOVDQU integerRaised<>(SB), Y14 \
-	R_73
-#define R_182 \
+	R_72
+#define R_174 \
+	R_37 \
+	XORL R15, R15
+#define R_179 \
 	VMOVUPS Y6, 192(R9) \
 	VMOVUPS Y7, 224(R9)
-#define R_183 \
+#define R_180 \
 	R_6 \
 	R_3
-#define R_185 \
+#define R_182 \
 	MOVQ DX, BX \
 	MOVQ R8, SI \
 	MOVQ integerArgs_steps(AX), CX
-#define R_186 \
-	R_92 \
-	R_108
-#define R_188 \
+#define R_185 \
 	MOVQ integerArgs_weights(AX), R8 \
 	MOVQ integerArgs_out(AX), R9 \
 	MOVQ integerArgs_tiles(AX), R10 \
@@ -351,11 +341,11 @@
 	MOVQ integerArgs_outTile(AX), R12 \
 	IMULQ R10, R12 \
 	MOVQ R12, integerArgs_outSecond(AX)
-#define R_189 \
+#define R_186 \
 	MOVQ integerArgs_decoded(AX), BX \
 	ADDQ $3584, BX \
-	R_152
-#define R_190 \
+	R_149
+#define R_187 \
 	TESTQ $1, integerArgs_tiles(AX) \
 	JZ end \
 	DECQ integerArgs_tiles(AX) \
@@ -363,40 +353,42 @@
 	MOVQ R11, integerArgs_outSecond(AX) \
 	MOVQ $1, R10 \
 	JMP tile
-#define R_191 \
-	R_75 \
+#define R_188 \
+	R_74 \
 	VMOVUPS Y0, 0(R9) \
-	R_77 \
+	R_76 \
 	VMOVUPS Y2, 64(R9)
-#define R_194 \
-	VMOVDQU integerRaised<>(SB), Y14 \
-	R_74
-#define R_200 \
+#define R_196 \
 	VPMOVZXBD 0(R13), Y12 \
 	VMOVDQU Y12, 64(BX) \
 	VPMOVZXBD 8(R13), Y12 \
 	VMOVDQU Y12, 96(BX)
-#define R_202 \
+#define R_197 \
+	R_92 \
+	VPADDD 64(R13), Y2, Y2 \
+	VPADDD 96(R13), Y3, Y3
+#define R_199 \
 	CMPQ integerArgs_scale(AX), $const_scaleFactors \
 	JEQ super \
 	LEAQ integerTimes<>(SB), R14
-#define R_212 \
+#define R_200 \
+	CMPQ integerArgs_scale(AX), $const_scaleFactors \
+	JEQ factors \
+	R_106
+#define R_211 \
 	JNZ super \
 	JMP tileEnd
-#define R_220 \
+#define R_219 \
 	DPBUSD(13, 9, 2) \
 	DPBUSD(13, 11, 3)
-#define R_221 \
+#define R_220 \
 	DPBUSD(13, 8, 2) \
 	DPBUSD(13, 10, 3)
-#define R_222 \
+#define R_221 \
 	DPBUSD(13, 9, 4) \
 	DPBUSD(13, 11, 5)
-#define R_227 \
-	VPADDD Y13, Y4, Y4 \
-	VPADDD Y13, Y5, Y5
-#define R_228 \
-	R_117 \
+#define R_225 \
+	R_115 \
 	VMOVUPS Y0, 0(R9) \
 	R_8 \
 	VCVTDQ2PS Y2, Y2 \
@@ -406,98 +398,94 @@
 	VMULPS Y15, Y3, Y3 \
 	VFMADD213PS 96(R9), Y13, Y3 \
 	VMOVUPS Y2, 64(R9)
-#define R_229 \
-	R_79 \
+#define R_226 \
+	R_78 \
 	R_20 \
 	VMOVUPS Y12, 64(BX) \
 	R_46 \
 	R_15
-#define R_230 \
-	R_119 \
-	R_79 \
+#define R_227 \
+	R_117 \
+	R_78 \
 	VCVTPH2PS 0(R13), Y12 \
 	VMOVUPS Y12, 64(BX) \
 	VCVTPH2PS 16(R13), Y12 \
 	R_15
-#define R_233 \
-	R_63 \
+#define R_230 \
+	R_61 \
 	VMULPS Y13, Y6, Y6 \
 	VFMADD213PS 192(R9), Y14, Y6 \
 	VCVTDQ2PS Y7, Y7 \
 	VMULPS Y13, Y7, Y7 \
 	VFMADD213PS 224(R9), Y15, Y7
-#define R_235 \
+#define R_232 \
 	ADDQ $1024, R13 \
 	ADDQ $1024, R14 \
 	JMP codes
-#define R_237 \
+#define R_234 \
 	R_24 \
 	SUBQ $1024, R13 \
 	SUBQ $1024, R14
-#define R_242 \
-	R_168 \
+#define R_239 \
+	R_90 \
+	VMOVDQU Y4, 128(R13) \
+	VMOVDQU Y5, 160(R13)
+#define R_240 \
+	R_163 \
 	VPXOR Y4, Y4, Y4 \
 	VPXOR Y5, Y5, Y5
 #define R_243 \
-	VFMADD231PS 64(SI), Y13, Y4 \
-	VMOVUPS Y4, 128(R9) \
-	VFMADD231PS 96(SI), Y13, Y5 \
-	VMOVUPS Y5, 160(R9)
+	VPADDD Y13, Y4, Y4 \
+	VPADDD Y13, Y5, Y5
 #define R_250 \
 	VFMADD213PS 160(R9), Y13, Y5 \
 	R_34
-#define R_251 \
-	TESTQ R15, R15 \
-	JZ begin
-#define R_256 \
+#define R_254 \
 	R_35 \
-	R_28
-#define R_257 \
+	R_26
+#define R_255 \
 	R_6 \
 	R_11
-#define R_259 \
+#define R_257 \
 	VMOVUPS Y12, 32(BX) \
 	JMP scalesOut
-#define R_260 \
+#define R_258 \
 	VPXOR Y6, Y6, Y6 \
 	VPXOR Y7, Y7, Y7
-#define R_261 \
+#define R_259 \
 	VPMADDWD 0(R14), Y0, Y0 \
 	VPMADDWD 32(R14), Y1, Y1
-#define R_263 \
-	R_105 \
-	XORL R15, R15
-#define R_268 \
-	R_189 \
-	R_229
-#define R_269 \
+#define R_265 \
+	R_186 \
+	R_226
+#define R_266 \
 	MOVQ integerArgs_decoded(AX), R14 \
 	LEAQ 2560(R14), R13 \
 	XORL R15, R15 \
 	MOVQ integerArgs_per(AX), CX \
 	MOVQ CX, integerArgs_nextLeft(AX) \
 	JMP codes
-#define R_270 \
+#define R_267 \
 	TESTQ R11, R11 \
 	JZ superPassed \
 	XORQ $1, integerArgs_panelHalf(AX) \
 	JZ tilesBack \
 	R_12 \
 	JMP tiles
-#define R_271 \
+#define R_268 \
 	MOVL $1, R15 \
 	ADDQ $64, R14 \
 	MOVQ BX, DX \
 	ADDQ integerArgs_block(AX), R8 \
 	DECQ integerArgs_nextLeft(AX) \
 	JNZ codes
-#define R_272 \
-	R_155 \
+#define R_269 \
+	R_152 \
 	VMOVUPS Y0, 64(SI) \
 	VMOVUPS Y0, 64(DI) \
 	VMOVUPS Y0, 96(SI) \
 	VMOVUPS Y0, 96(DI)
-#define R_273 \
+#define R_270 \
 	VPSRLW $4, Y8, Y8 \
 	VPAND integerLow4<>(SB), Y8, Y8 \
 	VPSRLW $4, Y9, Y9 \
@@ -506,1466 +494,1453 @@
 	VPAND integerLow4<>(SB), Y10, Y10 \
 	VPSRLW $4, Y11, Y11 \
 	VPAND integerLow4<>(SB), Y11, Y11
-#define R_275 \
+#define R_271 \
+	VFMADD231PS 64(SI), Y13, Y4 \
+	VMOVUPS Y4, 128(R9) \
+	VFMADD231PS 96(SI), Y13, Y5 \
+	VMOVUPS Y5, 160(R9)
+#define R_273 \
 	VPMADDWD Y14, Y13, Y12 \
 	VPADDD Y12, Y4, Y4 \
 	VPMADDWD Y15, Y13, Y12 \
 	VPADDD Y12, Y5, Y5
-#define R_278 \
-	R_169 \
+#define R_276 \
+	R_164 \
 	VPMADDUBSW Y13, Y8, Y2 \
 	VPMADDUBSW Y13, Y10, Y3 \
 	VPBROADCASTD 8(BX), Y13
-#define R_279 \
-	R_164 \
-	VPADDD 128(R13), Y4, Y4 \
-	VPADDD 160(R13), Y5, Y5
-#define R_280 \
+#define R_277 \
 	R_35 \
 	R_49
-#define R_282 \
-	R_167 \
-	VMOVDQU Y6, 192(R13) \
-	VMOVDQU Y7, 224(R13)
-#define R_284 \
+#define R_279 \
+	R_197 \
+	VPADDD 128(R13), Y4, Y4 \
+	VPADDD 160(R13), Y5, Y5
+#define R_281 \
 	PREFETCHT0 4608(SI) \
 	VMOVDQU 0(SI), Y14 \
 	VPSRLW $0, Y14, Y8 \
 	VPSRLW $2, Y14, Y9
-#define R_288 \
-	R_124 \
+#define R_285 \
+	R_122 \
 	MOVQ integerArgs_strips(AX), CX
-#define R_297 \
+#define R_293 \
+	TESTQ R15, R15 \
+	JZ begin
+#define R_295 \
 	DPBUSD(13, 9, 6) \
 	DPBUSD(13, 11, 7)
-#define R_298 \
+#define R_296 \
 	DPBUSD(13, 8, 4) \
 	DPBUSD(13, 10, 5)
-#define R_299 \
+#define R_297 \
 	DPBUSD(13, 9, 0) \
 	DPBUSD(13, 11, 1)
-#define R_302 \
-	VPMULLD Y14, Y0, Y0 \
-	VPMULLD Y15, Y1, Y1
-#define R_303 \
+#define R_298 \
 	R_6 \
-	R_30
-#define R_304 \
+	R_28
+#define R_299 \
 	VPSLLD $16, Y13, Y14 \
 	VPBLENDW $0xaa, Y14, Y13, Y14
-#define R_307 \
+#define R_302 \
 	VMOVDQU 32(SI), Y10 \
 	VMOVDQU 96(SI), Y11
-#define R_308 \
+#define R_303 \
 	VMOVDQU 160(SI), Y10 \
 	VMOVDQU 224(SI), Y11
-#define R_309 \
-	R_153 \
+#define R_306 \
+	R_150 \
 	ADDQ $64, R13 \
 	R_40 \
 	VMOVUPS 0(R13), Y12 \
 	VMOVUPS Y12, 64(BX) \
 	VMOVUPS 32(R13), Y12 \
 	R_15
-#define R_310 \
-	R_228 \
+#define R_307 \
+	R_225 \
 	R_19 \
 	VCVTDQ2PS Y4, Y4 \
 	VMULPS Y14, Y4, Y4 \
 	VFMADD213PS 128(R9), Y13, Y4 \
 	VCVTDQ2PS Y5, Y5 \
 	VMULPS Y15, Y5, Y5
-#define R_312 \
+#define R_309 \
 	VPSRLW $0, Y14, Y10 \
 	VPSRLW $2, Y14, Y11 \
-	R_107
-#define R_313 \
+	R_105
+#define R_310 \
 	VMOVDQU 0(SI), Y14 \
 	VPSRLW $4, Y14, Y8 \
 	VPSRLW $6, Y14, Y9
-#define R_316 \
+#define R_313 \
 	DECQ integerArgs_stripsLeft(AX) \
 	JZ strips \
 	ADDQ integerArgs_actStrip(AX), DX
-#define R_317 \
+#define R_314 \
 	SUBQ integerArgs_actsBack(AX), DX \
 	SUBQ integerArgs_outBack(AX), R9 \
-	R_156
-#define R_318 \
+	R_153
+#define R_315 \
 	R_43 \
 	VPOR Y14, Y9, Y9 \
 	VMOVDQU 32(SI), Y14
-#define R_319 \
+#define R_316 \
 	VPBROADCASTD 0(BX), Y13 \
-	R_130 \
+	R_128 \
 	VPBROADCASTD 4(BX), Y13
-#define R_320 \
-	VMOVDQU 0(R14), Y14 \
-	VPSRAD $16, Y14, Y14 \
-	VMOVDQU 32(R14), Y15 \
-	VPSRAD $16, Y15, Y15
-#define R_321 \
-	R_278 \
+#define R_317 \
+	R_276 \
 	VPMADDUBSW Y13, Y8, Y4 \
 	VPMADDUBSW Y13, Y10, Y5
-#define R_325 \
+#define R_321 \
 	MOVQ integerArgs_plane(AX), DI \
 	ADDQ R8, DI
-#define R_330 \
+#define R_326 \
 	VPADDD Y13, Y6, Y6 \
 	VPADDD Y13, Y7, Y7
-#define R_338 \
+#define R_334 \
 	VPOR Y14, Y10, Y10 \
 	VPBROADCASTD 12(DI), Y14
-#define R_344 \
+#define R_342 \
+	R_27 \
+	VPBROADCASTD 16(BX), Y13
+#define R_343 \
 	VPSRLW $4, Y14, Y10 \
 	VPSRLW $6, Y14, Y11 \
-	R_107
-#define R_345 \
-	R_272 \
+	R_105
+#define R_344 \
+	R_269 \
 	VMOVUPS Y0, 128(SI) \
 	VMOVUPS Y0, 128(DI) \
 	VMOVUPS Y0, 160(SI) \
 	VMOVUPS Y0, 160(DI)
-#define R_346 \
-	R_105 \
+#define R_345 \
+	R_37 \
 	MOVQ integerArgs_strips(AX), CX \
 	MOVQ CX, integerArgs_stripsLeft(AX)
-#define R_350 \
-	R_261 \
+#define R_347 \
+	R_259 \
 	VPMADDWD 0(R14), Y2, Y2 \
 	VPMADDWD 32(R14), Y3, Y3
-#define R_351 \
+#define R_348 \
 	VFMADD231PS 64(SI), Y13, Y6 \
 	VMOVUPS Y6, 192(R9) \
 	VFMADD231PS 96(SI), Y13, Y7 \
 	VMOVUPS Y7, 224(R9)
-#define R_353 \
+#define R_350 \
 	VPMADDWD Y14, Y13, Y12 \
 	VPADDD Y12, Y6, Y6 \
 	VPMADDWD Y15, Y13, Y12 \
 	VPADDD Y12, Y7, Y7
-#define R_356 \
-	R_279 \
-	VPADDD 192(R13), Y6, Y6 \
-	VPADDD 224(R13), Y7, Y7
-#define R_358 \
+#define R_353 \
+	R_239 \
+	VMOVDQU Y6, 192(R13) \
+	VMOVDQU Y7, 224(R13)
+#define R_355 \
 	VPOR Y14, Y10, Y10 \
 	VPBROADCASTD 28(DI), Y14
-#define R_359 \
-	R_165 \
+#define R_356 \
+	R_161 \
 	VPADDD Y14, Y0, Y0 \
-	R_166 \
+	R_162 \
 	VPADDD Y14, Y1, Y1
-#define R_360 \
-	R_319 \
-	R_221 \
+#define R_358 \
+	R_316 \
+	R_220 \
 	VPBROADCASTD 8(BX), Y13
-#define R_361 \
+#define R_359 \
 	VPSRLW $4, Y12, Y13 \
 	VPAND integerLow4<>(SB), Y12, Y12 \
 	VPAND integerLow4<>(SB), Y13, Y13
-#define R_363 \
-	R_29 \
+#define R_360 \
+	R_27 \
 	VPBROADCASTD 8(BX), Y13
-#define R_366 \
+#define R_363 \
 	CMPQ CX, $1 \
 	JEQ half0
-#define R_367 \
+#define R_364 \
 	TESTQ R15, R15 \
 	JZ first0
-#define R_368 \
+#define R_365 \
 	TESTQ CX, CX \
 	JZ whole0
-#define R_369 \
+#define R_366 \
 	MOVL $1, R15 \
 	JMP part0
-#define R_370 \
+#define R_367 \
 	XORL CX, CX \
 	JMP widen0
-#define R_371 \
-	R_94 \
-	R_186
-#define R_376 \
-	R_75 \
+#define R_368 \
+	R_93 \
+	R_200
+#define R_373 \
+	R_74 \
 	VMOVUPS Y0, 0(R9) \
 	VMOVUPS Y1, 32(R9) \
 	JMP added
-#define R_382 \
-	R_191 \
+#define R_379 \
+	R_188 \
 	VMOVUPS Y3, 96(R9) \
 	JMP added
-#define R_384 \
+#define R_381 \
 	MOVQ DX, BX \
 	MOVQ R8, SI \
-	R_325 \
+	R_321 \
 	MOVQ integerArgs_steps(AX), CX
-#define R_385 \
-	R_320 \
-	R_302 \
-	VPMULLD Y14, Y2, Y2 \
-	VPMULLD Y15, Y3, Y3
-#define R_386 \
-	R_29 \
-	VPBROADCASTD 16(BX), Y13
-#define R_387 \
+#define R_382 \
+	VMOVDQU 0(R14), Y14 \
+	VPSRAD $16, Y14, Y14 \
+	VMOVDQU 32(R14), Y15 \
+	VPSRAD $16, Y15, Y15 \
+	VPMULLD Y14, Y0, Y0 \
+	VPMULLD Y15, Y1, Y1
+#define R_383 \
+	R_27 \
+	VPBROADCASTD 24(BX), Y13
+#define R_384 \
 	VPBROADCASTD 16(BX), Y13 \
-	R_78 \
+	R_77 \
 	VPBROADCASTD 20(BX), Y13
-#define R_390 \
+#define R_387 \
 	R_6 \
 	VPADDW Y12, Y8, Y8 \
 	VPADDW Y13, Y9, Y9
-#define R_391 \
-	R_116 \
+#define R_388 \
+	R_114 \
 	VBROADCASTSS 4(BX), Y13 \
-	R_81 \
+	R_80 \
 	VMOVUPS Y1, 32(R9)
-#define R_393 \
-	R_363 \
-	R_83 \
-	R_84
-#define R_394 \
-	R_117 \
+#define R_390 \
+	R_360 \
+	R_82 \
+	R_83
+#define R_391 \
+	R_115 \
 	VMOVUPS Y0, 0(R9) \
 	VMOVUPS Y1, 32(R9) \
 	JMP added
-#define R_399 \
-	R_228 \
+#define R_398 \
+	R_225 \
 	VMOVUPS Y3, 96(R9) \
 	JMP added
-#define R_405 \
-	R_191 \
-	R_80 \
+#define R_403 \
+	R_188 \
+	R_79 \
 	R_34 \
 	JMP added
-#define R_409 \
-	R_310 \
+#define R_407 \
+	R_307 \
 	R_250 \
-	R_63 \
+	R_61 \
 	VMULPS Y14, Y6, Y6 \
 	VFMADD213PS 192(R9), Y13, Y6 \
 	VCVTDQ2PS Y7, Y7 \
 	VMULPS Y15, Y7, Y7 \
 	VFMADD213PS 224(R9), Y13, Y7
-#define R_410 \
-	R_29 \
-	VPBROADCASTD 24(BX), Y13
-#define R_411 \
+#define R_408 \
 	VPBROADCASTD 24(BX), Y13 \
-	R_78 \
-	VPBROADCASTD 28(BX), Y13
-#define R_413 \
-	R_55 \
-	VPBROADCASTD 8(BX), Y13 \
-	R_56 \
-	R_82
-#define R_414 \
-	R_116 \
-	VBROADCASTSS 8(BX), Y13 \
-	R_81 \
 	R_77 \
+	VPBROADCASTD 28(BX), Y13
+#define R_410 \
+	R_54 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_55 \
+	R_81
+#define R_411 \
+	R_114 \
+	VBROADCASTSS 8(BX), Y13 \
+	R_80 \
+	R_76 \
 	VBROADCASTSS 12(BX), Y13 \
-	R_159 \
+	R_156 \
 	VMOVUPS Y3, 96(R9)
-#define R_423 \
-	R_310 \
+#define R_420 \
+	R_307 \
 	R_250 \
 	JMP added
-#define R_430 \
-	R_191 \
-	R_80 \
+#define R_426 \
+	R_188 \
+	R_79 \
 	R_34 \
-	R_233 \
-	R_182 \
+	R_230 \
+	R_179 \
 	JMP added
-#define R_431 \
-	R_119 \
-	R_259
-#define R_432 \
-	R_153 \
+#define R_428 \
+	R_117 \
+	R_257
+#define R_429 \
+	R_150 \
 	JMP scalesOut
-#define R_436 \
+#define R_434 \
 	VPSLLW $4, Y14, Y14 \
 	VPAND integerBits45<>(SB), Y14, Y14
-#define R_437 \
+#define R_435 \
 	VPBROADCASTD 32(BX), Y13 \
-	R_78 \
+	R_77 \
 	VPBROADCASTD 36(BX), Y13 \
 	R_52 \
 	VPBROADCASTD 40(BX), Y13
-#define R_438 \
-	R_55 \
+#define R_436 \
+	R_54 \
 	VPBROADCASTD 16(BX), Y13 \
-	R_56 \
+	R_55 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_133 \
-	R_82
-#define R_439 \
-	R_386 \
-	R_83 \
+	R_131 \
+	R_81
+#define R_437 \
+	R_342 \
+	R_82 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_161 \
-	R_84
-#define R_440 \
-	R_116 \
+	R_158 \
+	R_83
+#define R_438 \
+	R_114 \
 	VBROADCASTSS 12(BX), Y13 \
-	R_81 \
-	R_77 \
-	VBROADCASTSS 16(BX), Y13 \
-	R_159 \
 	R_80 \
+	R_76 \
+	VBROADCASTSS 16(BX), Y13 \
+	R_156 \
+	R_79 \
 	VBROADCASTSS 20(BX), Y13 \
-	R_243
-#define R_452 \
-	R_409 \
-	R_182 \
+	R_271
+#define R_451 \
+	R_407 \
+	R_179 \
 	JMP added
-#define R_453 \
-	R_350 \
+#define R_452 \
+	R_347 \
 	VPMADDWD 0(R14), Y4, Y4 \
 	VPMADDWD 32(R14), Y5, Y5
+#define R_453 \
+	R_279 \
+	VPADDD 192(R13), Y6, Y6 \
+	VPADDD 224(R13), Y7, Y7
 #define R_454 \
-	R_165 \
+	R_161 \
 	VPADDD Y14, Y2, Y2 \
-	R_166 \
+	R_162 \
 	VPADDD Y14, Y3, Y3
 #define R_455 \
 	VPSLLW $2, Y14, Y14 \
 	VPAND integerBits45<>(SB), Y14, Y14
-#define R_467 \
+#define R_466 \
 	DPBUSD(13, 14, 0) \
 	DPBUSD(13, 15, 1)
-#define R_468 \
+#define R_467 \
 	DPBUSD(13, 14, 2) \
 	DPBUSD(13, 15, 3)
-#define R_469 \
+#define R_468 \
 	VMOVDQU 128(SI), Y14 \
 	VMOVDQU 160(SI), Y15
-#define R_470 \
+#define R_469 \
 	VMOVDQU 192(SI), Y14 \
 	VMOVDQU 224(SI), Y15
-#define R_471 \
-	R_92 \
-	R_38
-#define R_472 \
-	R_26 \
+#define R_470 \
+	DECQ R12 \
+	JNZ group \
 	VZEROUPPER
-#define R_476 \
-	R_116 \
+#define R_471 \
 	VBROADCASTSS 16(BX), Y13 \
-	R_81 \
-	R_77 \
-	VBROADCASTSS 20(BX), Y13 \
-	R_159 \
+	VCVTDQ2PS Y8, Y8
+#define R_473 \
+	ADDQ $64, SI \
+	ADDQ $32, DI
+#define R_477 \
+	R_114 \
+	VBROADCASTSS 16(BX), Y13 \
 	R_80 \
+	R_76 \
+	VBROADCASTSS 20(BX), Y13 \
+	R_156 \
+	R_79 \
 	VBROADCASTSS 24(BX), Y13 \
-	R_243 \
-	R_233 \
+	R_271 \
+	R_230 \
 	VBROADCASTSS 28(BX), Y13 \
-	R_351
+	R_348
 #define R_482 \
 	VPSRLW $2, Y14, Y14 \
 	VPAND integerBits45<>(SB), Y14, Y14
-#define R_486 \
+#define R_483 \
+	R_382 \
+	VPMULLD Y14, Y2, Y2 \
+	VPMULLD Y15, Y3, Y3
+#define R_485 \
 	MOVQ DX, BX \
 	MOVQ integerArgs_fetchLines(AX), CX \
 	TESTQ CX, CX \
 	JZ fetched
-#define R_488 \
+#define R_487 \
 	VMOVDQU 0(SI), Y14 \
 	VMOVDQU 32(SI), Y15 \
 	VPBROADCASTD 0(BX), Y13
-#define R_493 \
-	VBROADCASTSS 16(BX), Y13 \
-	VCVTDQ2PS Y8, Y8
-#define R_495 \
-	ADDQ $64, SI \
-	ADDQ $32, DI
-#define R_501 \
+#define R_489 \
+	VPSRLD $16, Y13, Y13 \
+	VCVTDQ2PS Y13, Y13 \
+	VMULPS Y12, Y13, Y13
+#define R_494 \
 	LEAQ 12(BX), DX \
-	R_69
-#define R_508 \
-	R_55 \
+	R_67
+#define R_505 \
+	R_54 \
 	VPBROADCASTD 24(BX), Y13 \
-	R_56 \
+	R_55 \
 	VPBROADCASTD 28(BX), Y13 \
-	R_133 \
+	R_131 \
 	VPBROADCASTD 32(BX), Y13 \
-	R_227 \
-	R_82
-#define R_509 \
-	R_410 \
-	R_83 \
+	R_243 \
+	R_81
+#define R_506 \
+	R_383 \
+	R_82 \
 	VPBROADCASTD 28(BX), Y13 \
-	R_161 \
+	R_158 \
 	VPBROADCASTD 32(BX), Y13 \
-	R_275 \
-	R_84
-#define R_514 \
+	R_273 \
+	R_83
+#define R_510 \
+	MOVQ integerArgs_slots(AX), SI \
+	MOVQ integerArgs_out(AX), R9 \
+	R_36 \
+	MOVQ integerArgs_fetchAt(AX), R11 \
+	R_174 \
+	LEAQ integerTimes<>(SB), R14
+#define R_511 \
 	PREFETCHT0 0(R11) \
 	PREFETCHT0 64(R11) \
 	PREFETCHT0 128(R11) \
 	ADDQ $192, R11 \
 	SUBQ $3, CX \
 	JG fetch
-#define R_517 \
-	MOVQ integerArgs_unpack(AX), R10 \
-	CALL R10 \
-	VZEROUPPER
-#define R_519 \
-	VPSRLD $16, Y13, Y13 \
-	VCVTDQ2PS Y13, Y13 \
-	VMULPS Y12, Y13, Y13
-#define R_520 \
+#define R_512 \
 	VPAND integerPair<>(SB), Y14, Y14 \
 	VPOR Y14, Y13, Y13 \
 	VPSUBD integerMiddle<>(SB), Y13, Y13 \
-	R_304
-#define R_521 \
-	R_284 \
-	R_106 \
+	R_299
+#define R_513 \
+	R_281 \
+	R_104 \
 	VMOVDQU 32(SI), Y14 \
-	R_312
-#define R_524 \
+	R_309
+#define R_516 \
 	LEAQ 24(BX), DX \
-	R_69
-#define R_525 \
-	R_316 \
+	R_67
+#define R_517 \
+	R_313 \
 	ADDQ $192, R9 \
 	JMP strip
-#define R_528 \
-	R_316 \
+#define R_520 \
+	R_313 \
 	ADDQ $256, R9 \
 	JMP strip
-#define R_535 \
-	R_71 \
+#define R_529 \
+	R_69 \
 	R_44 \
 	R_91
-#define R_536 \
-	R_171 \
-	R_121
-#define R_538 \
+#define R_530 \
+	R_166 \
+	R_119
+#define R_532 \
 	CALL integerSuperKAVX2<>(SB) \
-	R_212
-#define R_540 \
+	R_211
+#define R_534 \
 	VPOR Y14, Y10, Y10 \
 	VMOVDQU 32(DI), Y14
+#define R_539 \
+	R_186 \
+	R_257
+#define R_540 \
+	VMOVDQU integerValues<>(SB), Y14 \
+	R_71
 #define R_543 \
-	R_55 \
+	R_54 \
 	VPBROADCASTD 32(BX), Y13 \
-	R_56 \
+	R_55 \
 	VPBROADCASTD 36(BX), Y13 \
-	R_133 \
+	R_131 \
 	VPBROADCASTD 40(BX), Y13 \
-	R_227 \
+	R_243 \
 	VPBROADCASTD 44(BX), Y13 \
-	R_330 \
-	R_82
+	R_326 \
+	R_81
+#define R_544 \
+	R_27 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_82 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_158 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_273 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_350 \
+	R_83
 #define R_545 \
-	MOVQ integerArgs_slots(AX), SI \
-	MOVQ integerArgs_out(AX), R9 \
-	R_37 \
-	MOVQ integerArgs_fetchAt(AX), R11 \
-	MOVQ integerArgs_decoded(AX), R13 \
-	MOVQ R13, R14 \
-	ADDQ $2560, R13 \
-	XORL R15, R15 \
-	CMPQ integerArgs_scale(AX), $const_scaleFactors \
-	JEQ group \
-	LEAQ integerTimes<>(SB), R14
-#define R_546 \
-	MOVL $1, R15 \
-	ADDQ $64, R14 \
-	ADDQ $128, SI \
-	MOVQ BX, DX \
-	R_26 \
-	MOVQ integerArgs_per(AX), R8 \
-	IMULQ integerArgs_block(AX), R8 \
-	ADDQ integerArgs_weights(AX), R8 \
-	XORL R11, R11
-#define R_547 \
-	R_313 \
-	R_106 \
+	R_310 \
+	R_104 \
 	VMOVDQU 32(SI), Y14 \
-	R_344
-#define R_548 \
+	R_343
+#define R_546 \
 	SUBQ integerArgs_actsBack(AX), BX \
 	LEAQ 36(BX), DX \
-	R_69
-#define R_549 \
-	R_345 \
+	R_67
+#define R_547 \
+	R_344 \
 	VMOVUPS Y0, 192(SI) \
 	VMOVUPS Y0, 192(DI) \
 	VMOVUPS Y0, 224(SI) \
 	VMOVUPS Y0, 224(DI) \
 	ADDQ $256, SI
-#define R_557 \
+#define R_552 \
 	MOVL $2, CX \
 	CALL integerFactorsKAVX2<>(SB) \
-	R_269
-#define R_559 \
+	R_266
+#define R_554 \
 	VPOR Y14, Y8, Y8 \
 	VMOVDQU 0(DI), Y14
-#define R_560 \
-	R_71 \
+#define R_555 \
+	R_69 \
 	VMOVDQU 64(SI), Y9 \
 	PREFETCHT0 4672(SI) \
-	R_307
-#define R_563 \
-	R_189 \
-	R_259
-#define R_564 \
+	R_302
+#define R_557 \
 	VMOVDQU integerValues<>(SB), Y14 \
-	R_73
-#define R_565 \
-	R_71 \
+	R_72
+#define R_558 \
+	R_69 \
 	R_44 \
-	R_172 \
+	R_147 \
 	R_91 \
-	R_194
-#define R_566 \
-	R_171 \
-	R_172 \
-	R_121 \
-	R_194
-#define R_571 \
+	R_167
+#define R_559 \
+	R_166 \
+	R_147 \
+	R_119 \
+	R_167
+#define R_560 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_221 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_295
+#define R_562 \
 	DPBUSD(13, 8, 6) \
 	DPBUSD(13, 10, 7)
-#define R_572 \
+#define R_563 \
 	DPBUSD(13, 14, 4) \
 	DPBUSD(13, 15, 5)
-#define R_573 \
+#define R_564 \
 	DPBUSD(13, 14, 6) \
 	DPBUSD(13, 15, 7)
-#define R_574 \
-	R_169 \
+#define R_565 \
+	R_164 \
 	R_39
-#define R_579 \
-	R_29 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_83 \
-	VPBROADCASTD 36(BX), Y13 \
-	R_161 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_275 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_353 \
-	R_84
-#define R_580 \
+#define R_573 \
 	SUBQ integerArgs_actsBack(AX), BX \
 	LEAQ 48(BX), DX \
-	R_69
-#define R_586 \
-	VMOVDQU integerValues<>(SB), Y14 \
-	R_74
-#define R_587 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_222 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_297
-#define R_588 \
-	R_360 \
-	R_298 \
-	VPBROADCASTD 12(BX), Y13
-#define R_589 \
-	R_385 \
-	VPMULLD Y14, Y4, Y4 \
-	VPMULLD Y15, Y5, Y5
-#define R_590 \
-	VPBROADCASTD 8(BX), Y13 \
-	R_78 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_39
-#define R_603 \
-	ADDQ $64, BX \
-	SUBQ $2, CX
-#define R_604 \
-	R_124 \
-	R_155 \
-	R_202
-#define R_605 \
-	R_284 \
-	R_106 \
+	R_67
+#define R_574 \
+	R_281 \
+	R_104 \
 	VPBROADCASTD 0(DI), Y14 \
 	R_43 \
 	VPOR Y14, Y8, Y8 \
 	VPBROADCASTD 8(DI), Y14 \
-	R_318 \
-	R_312 \
+	R_315 \
+	R_309 \
 	VPBROADCASTD 4(DI), Y14 \
 	R_43 \
-	R_338 \
+	R_334 \
 	R_43 \
 	VPOR Y14, Y11, Y11
-#define R_607 \
+#define R_577 \
 	VMOVDQU 128(SI), Y8 \
 	PREFETCHT0 4736(SI) \
 	VMOVDQU 192(SI), Y9 \
 	PREFETCHT0 4800(SI) \
-	R_308
-#define R_608 \
-	R_278 \
-	R_39 \
+	R_303
+#define R_578 \
+	R_358 \
+	R_296 \
+	VPBROADCASTD 12(BX), Y13
+#define R_579 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_77 \
 	VPBROADCASTD 12(BX), Y13 \
-	R_76
-#define R_620 \
-	R_27 \
-	R_270
-#define R_621 \
-	R_271 \
+	R_39
+#define R_590 \
+	ADDQ $64, BX \
+	SUBQ $2, CX
+#define R_591 \
+	R_122 \
+	R_152 \
+	R_199
+#define R_592 \
+	R_30 \
+	R_267
+#define R_593 \
+	R_268 \
 	MOVL $1, CX
-#define R_622 \
-	R_124 \
-	R_272 \
-	R_202
-#define R_623 \
-	R_345 \
+#define R_594 \
+	R_344 \
 	ADDQ $192, SI \
 	DECQ CX \
 	JNZ clear \
-	R_202
-#define R_626 \
-	R_560 \
-	R_9 \
-	R_10
-#define R_631 \
-	R_313 \
-	R_106 \
+	R_199
+#define R_596 \
+	R_310 \
+	R_104 \
 	VPBROADCASTD 16(DI), Y14 \
 	R_43 \
 	VPOR Y14, Y8, Y8 \
 	VPBROADCASTD 24(DI), Y14 \
-	R_318 \
-	R_344 \
+	R_315 \
+	R_343 \
 	VPBROADCASTD 20(DI), Y14 \
 	R_43 \
-	R_358 \
+	R_355 \
 	R_43 \
 	VPOR Y14, Y11, Y11
-#define R_632 \
-	R_387 \
+#define R_597 \
+	R_276 \
+	R_39 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_75
+#define R_608 \
+	R_122 \
+	R_269 \
+	R_199
+#define R_609 \
+	R_90 \
+	R_267
+#define R_610 \
+	R_268 \
+	MOVL $2, CX
+#define R_611 \
+	R_547 \
+	DECQ CX \
+	JNZ clear \
+	R_199
+#define R_613 \
+	R_555 \
+	R_9 \
+	R_10
+#define R_619 \
+	VPSHUFB Y12, Y14, Y12 \
+	VPSHUFB Y13, Y14, Y13
+#define R_621 \
+	R_384 \
 	R_52 \
 	VPBROADCASTD 24(BX), Y13 \
 	R_39 \
 	VPBROADCASTD 28(BX), Y13 \
-	R_76
-#define R_633 \
+	R_75
+#define R_622 \
 	VPBROADCASTD 48(BX), Y13 \
-	R_78 \
+	R_77 \
 	VPBROADCASTD 52(BX), Y13 \
 	R_52 \
 	VPBROADCASTD 56(BX), Y13
-#define R_634 \
-	R_321 \
+#define R_623 \
+	R_317 \
 	VPBROADCASTD 12(BX), Y13 \
 	R_39 \
 	VPBROADCASTD 16(BX), Y13 \
-	R_76 \
+	R_75 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_115
-#define R_641 \
-	R_53 \
-	R_270
-#define R_642 \
-	R_271 \
-	MOVL $2, CX
-#define R_643 \
-	R_549 \
-	DECQ CX \
-	JNZ clear \
-	R_202
-#define R_644 \
-	R_165 \
+	R_113
+#define R_631 \
+	R_239 \
+	R_267
+#define R_632 \
+	R_268 \
+	MOVL $3, CX
+#define R_633 \
+	R_161 \
 	VPADDD Y14, Y4, Y4 \
-	R_166 \
+	R_162 \
 	VPADDD Y14, Y5, Y5
-#define R_645 \
-	R_607 \
+#define R_634 \
+	R_577 \
 	R_9 \
 	R_10
-#define R_646 \
+#define R_635 \
 	VMOVDQU 0(SI), Y8 \
 	VMOVDQU 64(SI), Y9 \
-	R_307 \
-	R_273
-#define R_651 \
-	VPSHUFB Y12, Y14, Y12 \
-	VPSHUFB Y13, Y14, Y13
-#define R_655 \
+	R_302 \
+	R_270
+#define R_640 \
+	R_483 \
+	VPMULLD Y14, Y4, Y4 \
+	VPMULLD Y15, Y5, Y5
+#define R_643 \
 	VMOVUPS Y8, 256(R9) \
 	VMOVUPS Y9, 288(R9)
-#define R_657 \
-	R_256 \
+#define R_644 \
+	R_487 \
+	VPMADDUBSW Y13, Y14, Y0
+#define R_645 \
+	R_254 \
 	VPADDD Y14, Y0, Y0
-#define R_658 \
-	R_280 \
+#define R_646 \
+	R_277 \
 	VPADDD Y14, Y1, Y1
-#define R_660 \
-	R_185 \
-	R_242 \
-	R_260
-#define R_662 \
+#define R_648 \
+	R_182 \
+	R_240 \
+	R_258
+#define R_650 \
 	ADDQ $128, SI \
 	ADDQ $32, BX
-#define R_670 \
-	R_167 \
-	R_270
-#define R_671 \
-	R_271 \
-	MOVL $3, CX
-#define R_672 \
+#define R_652 \
+	MOVQ R9, BX \
+	MOVQ integerArgs_steps(AX), CX
+#define R_654 \
+	DPBUSD(13, 14, 8) \
+	DPBUSD(13, 15, 9)
+#define R_662 \
+	R_353 \
+	R_267
+#define R_663 \
+	R_268 \
+	MOVL $4, CX
+#define R_664 \
 	VMOVDQU 128(SI), Y8 \
 	VMOVDQU 192(SI), Y9 \
-	R_308 \
-	R_273
-#define R_673 \
-	R_565 \
+	R_303 \
+	R_270
+#define R_665 \
+	R_558 \
 	R_9 \
 	R_10
-#define R_674 \
+#define R_666 \
 	VMOVDQU 64(SI), Y8 \
 	R_44 \
-	R_172 \
-	R_121 \
-	R_194 \
-	R_273
-#define R_676 \
-	R_488 \
-	VPMADDUBSW Y13, Y14, Y0 \
-	VPMADDUBSW Y13, Y15, Y1
-#define R_677 \
-	R_453 \
+	R_147 \
+	R_119 \
+	R_167 \
+	R_270
+#define R_668 \
+	R_452 \
 	VPMADDWD 0(R14), Y6, Y6 \
 	VPMADDWD 32(R14), Y7, Y7
-#define R_679 \
+#define R_669 \
 	MOVQ integerArgs_weights(AX), R8 \
 	MOVQ integerArgs_slots(AX), R9 \
 	MOVQ integerArgs_groups(AX), R12
-#define R_680 \
-	MOVQ R9, BX \
-	MOVQ integerArgs_steps(AX), CX
-#define R_681 \
+#define R_670 \
 	ADDQ $256, BX \
-	R_94
-#define R_683 \
-	DPBUSD(13, 14, 8) \
-	DPBUSD(13, 15, 9)
-#define R_686 \
-	R_256 \
+	R_93
+#define R_671 \
+	LEAQ 128(BX), R9 \
+	R_67 \
+	VZEROUPPER
+#define R_673 \
+	R_6 \
+	VPADDW Y12, Y10, Y10 \
+	VPADDW Y13, Y11, Y11
+#define R_674 \
+	R_254 \
 	VPADDD Y14, Y2, Y2
-#define R_687 \
-	R_280 \
+#define R_675 \
+	R_277 \
 	VPADDD Y14, Y3, Y3
-#define R_691 \
+#define R_679 \
 	ADDQ $128, SI \
 	ADDQ $32, DI
-#define R_692 \
-	R_359 \
+#define R_680 \
+	R_356 \
 	VPBROADCASTD 4(BX), Y12
-#define R_694 \
+#define R_682 \
 	VMOVDQU 32(DI), Y14 \
 	VPAND integerBits45<>(SB), Y14, Y14
-#define R_699 \
+#define R_686 \
 	VBROADCASTSS 20(BX), Y13 \
 	VCVTDQ2PS Y10, Y10
-#define R_701 \
-	R_411 \
+#define R_689 \
+	VPSRLD $16, Y10, Y10 \
+	VPBLENDW $0xaa, Y11, Y10, Y10
+#define R_690 \
+	VPSLLD $16, Y13, Y13 \
+	R_489
+#define R_691 \
+	VPAND integerNibble<>(SB), Y13, Y13 \
+	VPMOVZXWD 96(R13), Y14
+#define R_692 \
+	VPBLENDW $0xaa, Y14, Y12, Y12 \
+	VPMULLW integerRaiseXS<>(SB), Y12, Y12
+#define R_694 \
+	CALL integerSuper2KAVX2<>(SB) \
+	R_211
+#define R_695 \
+	ADDQ $96, BX \
+	SUBQ $2, CX
+#define R_697 \
+	R_408 \
 	R_52 \
 	VPBROADCASTD 32(BX), Y13 \
-	R_170 \
+	R_165 \
 	VPBROADCASTD 36(BX), Y13 \
 	R_39 \
 	VPBROADCASTD 40(BX), Y13 \
-	R_76 \
+	R_75 \
 	VPBROADCASTD 44(BX), Y13 \
-	R_115
-#define R_706 \
-	R_282 \
-	R_270
-#define R_707 \
-	R_271 \
-	MOVL $4, CX
-#define R_708 \
-	R_566 \
+	R_113
+#define R_701 \
+	R_559 \
 	R_9 \
 	R_10
-#define R_709 \
+#define R_702 \
 	VMOVDQU 0(SI), Y8 \
 	R_44 \
-	R_172 \
+	R_147 \
 	R_91 \
-	R_194 \
-	R_273
-#define R_710 \
-	R_493 \
+	R_167 \
+	R_270
+#define R_703 \
+	R_471 \
 	VMULPS Y13, Y8, Y8 \
 	VFMADD213PS 256(R9), Y14, Y8 \
 	VCVTDQ2PS Y9, Y9 \
 	VMULPS Y13, Y9, Y9 \
 	VFMADD213PS 288(R9), Y15, Y9
-#define R_712 \
-	LEAQ 128(BX), R9 \
-	R_69 \
-	VZEROUPPER
-#define R_714 \
-	R_6 \
-	VPADDW Y12, Y10, Y10 \
-	VPADDW Y13, Y11, Y11
-#define R_715 \
+#define R_704 \
+	R_644 \
+	VPMADDUBSW Y13, Y15, Y1 \
+	VPBROADCASTD 4(BX), Y13 \
+	VPMADDUBSW Y13, Y14, Y2 \
+	VPMADDUBSW Y13, Y15, Y3
+#define R_705 \
 	MOVQ integerArgs_per(AX), R13 \
 	IMULQ integerArgs_block(AX), R13 \
 	ADDQ R8, R13 \
 	MOVQ integerArgs_decoded(AX), R14
-#define R_718 \
+#define R_708 \
 	VMOVDQU 0(DI), Y14 \
 	VPAND integerBits45<>(SB), Y14, Y14
-#define R_719 \
+#define R_709 \
 	ADDQ $128, SI \
 	ADDQ $64, DI
-#define R_720 \
+#define R_710 \
 	ADDQ $16, BX \
-	R_94 \
+	R_93 \
 	VPADDD Y2, Y0, Y0 \
 	VPADDD Y3, Y1, Y1
-#define R_722 \
-	R_589 \
-	VPMULLD Y14, Y6, Y6 \
-	VPMULLD Y15, Y7, Y7
-#define R_723 \
+#define R_712 \
 	VPAND integerPairs<>(SB), Y14, Y14 \
 	VPOR Y14, Y10, Y10 \
 	VPSLLD $16, Y10, Y14
-#define R_725 \
-	VPSRLD $16, Y10, Y10 \
-	VPBLENDW $0xaa, Y11, Y10, Y10
-#define R_726 \
-	VPSLLD $16, Y13, Y13 \
-	R_519
-#define R_727 \
+#define R_713 \
+	VPAND integerPairs<>(SB), Y14, Y14 \
+	VPOR Y14, Y11, Y11 \
+	VPSLLD $16, Y11, Y14
+#define R_714 \
 	VPAND integerNibble<>(SB), Y13, Y13 \
-	VPMOVZXWD 96(R13), Y14
-#define R_728 \
-	VPBLENDW $0xaa, Y14, Y12, Y12 \
-	VPMULLW integerRaiseXS<>(SB), Y12, Y12
-#define R_730 \
-	CALL integerSuper2KAVX2<>(SB) \
-	R_212
-#define R_731 \
-	ADDQ $96, BX \
+	VPMOVZXWD 112(R13), Y14
+#define R_715 \
+	MOVL $2, CX \
+	CALL integerFactors2KAVX2<>(SB) \
+	R_266
+#define R_716 \
+	ADDQ $128, BX \
 	SUBQ $2, CX
-#define R_739 \
+#define R_717 \
+	MOVL $2, CX \
+	CALL integerFactors3KAVX2<>(SB) \
+	R_266
+#define R_718 \
+	CALL integerSuper3KAVX2<>(SB) \
+	R_211
+#define R_726 \
 	ADDQ $48, BX \
-	R_371
-#define R_740 \
-	R_384 \
-	R_242 \
-	R_260
-#define R_742 \
-	R_321 \
+	R_368
+#define R_727 \
+	R_381 \
+	R_240 \
+	R_258
+#define R_731 \
+	R_317 \
 	VPBROADCASTD 12(BX), Y13 \
 	VPMADDUBSW Y13, Y8, Y6 \
 	VPMADDUBSW Y13, Y10, Y7 \
 	VPBROADCASTD 16(BX), Y13 \
 	R_39 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_76 \
+	R_75 \
 	VPBROADCASTD 24(BX), Y13 \
-	R_115 \
+	R_113 \
 	VPBROADCASTD 28(BX), Y13 \
 	R_0 \
-	R_30
-#define R_744 \
-	R_676 \
-	VPBROADCASTD 4(BX), Y13 \
-	VPMADDUBSW Y13, Y14, Y2 \
-	VPMADDUBSW Y13, Y15, Y3
-#define R_745 \
-	R_94 \
+	R_28
+#define R_733 \
+	R_93 \
 	VPADDD Y4, Y0, Y0 \
 	VPADDD Y5, Y1, Y1 \
 	VPADDD Y6, Y2, Y2 \
 	VPADDD Y7, Y3, Y3
-#define R_746 \
-	VPAND integerPairs<>(SB), Y14, Y14 \
-	VPOR Y14, Y11, Y11 \
-	VPSLLD $16, Y11, Y14
-#define R_747 \
-	VPAND integerNibble<>(SB), Y13, Y13 \
-	VPMOVZXWD 112(R13), Y14
-#define R_748 \
-	MOVL $2, CX \
-	CALL integerFactors2KAVX2<>(SB) \
-	R_269
-#define R_749 \
-	ADDQ $128, BX \
-	SUBQ $2, CX
-#define R_750 \
-	MOVL $2, CX \
-	CALL integerFactors3KAVX2<>(SB) \
-	R_269
-#define R_751 \
-	CALL integerSuper3KAVX2<>(SB) \
-	R_212
-#define R_757 \
+#define R_740 \
 	ADDQ $64, BX \
-	R_371
-#define R_764 \
+	R_368
+#define R_749 \
+	CALL integerSuper6KAVX2<>(SB) \
+	R_211
+#define R_750 \
 	ADDQ $256, SI \
 	ADDQ $32, BX
-#define R_766 \
+#define R_752 \
 	VPSLLD $4, Y0, Y0 \
 	VPSLLD $4, Y1, Y1
-#define R_767 \
+#define R_753 \
 	TESTQ CX, CX \
 	JZ whole1
-#define R_768 \
+#define R_754 \
 	MOVL $1, R15 \
 	JMP part1
-#define R_769 \
+#define R_755 \
 	XORL CX, CX \
 	JMP widen1
-#define R_770 \
+#define R_756 \
 	DECQ CX \
 	JNZ clear \
 	LEAQ integerTimes<>(SB), R14
-#define R_771 \
-	R_319 \
-	R_220
-#define R_774 \
-	R_437 \
-	R_170 \
+#define R_758 \
+	R_316 \
+	R_219
+#define R_764 \
+	R_435 \
+	R_165 \
 	VPBROADCASTD 44(BX), Y13 \
 	R_2 \
-	R_30 \
+	R_28 \
 	VPBROADCASTD 48(BX), Y13 \
 	R_39 \
 	VPBROADCASTD 52(BX), Y13 \
-	R_76 \
+	R_75 \
 	VPBROADCASTD 56(BX), Y13 \
-	R_115 \
+	R_113 \
 	VPBROADCASTD 60(BX), Y13 \
 	R_0 \
-	R_30
-#define R_785 \
-	CALL integerSuper6KAVX2<>(SB) \
-	R_212
-#define R_796 \
-	R_71 \
+	R_28
+#define R_774 \
+	MOVL $2, CX \
+	CALL integerFactors6KAVX2<>(SB) \
+	R_266
+#define R_777 \
+	MOVL $2, CX \
+	CALL integerFactorsXSAVX2<>(SB) \
+	R_266
+#define R_778 \
+	CALL integerSuperXSAVX2<>(SB) \
+	R_211
+#define R_780 \
+	R_358 \
+	R_221 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_295
+#define R_789 \
+	R_69 \
 	R_44 \
 	VPBROADCASTD 0(DI), Y14 \
-	R_90 \
+	R_89 \
 	VPOR Y14, Y8, Y8 \
 	VPBROADCASTD 8(DI), Y14 \
-	R_90 \
+	R_89 \
 	VPOR Y14, Y9, Y9 \
 	R_91 \
 	VPBROADCASTD 4(DI), Y14 \
-	R_90 \
-	R_338 \
-	R_90 \
+	R_89 \
+	R_334 \
+	R_89 \
 	VPOR Y14, Y11, Y11
-#define R_797 \
-	R_171 \
+#define R_790 \
+	R_166 \
 	VPBROADCASTD 16(DI), Y14 \
-	R_90 \
+	R_89 \
 	VPOR Y14, Y8, Y8 \
 	VPBROADCASTD 24(DI), Y14 \
-	R_90 \
+	R_89 \
 	VPOR Y14, Y9, Y9 \
-	R_121 \
+	R_119 \
 	VPBROADCASTD 20(DI), Y14 \
-	R_90 \
-	R_358 \
-	R_90 \
+	R_89 \
+	R_355 \
+	R_89 \
 	VPOR Y14, Y11, Y11
-#define R_801 \
-	MOVL $2, CX \
-	CALL integerFactors6KAVX2<>(SB) \
-	R_269
-#define R_802 \
-	R_71 \
-	R_44 \
-	R_564 \
-	R_91 \
-	R_586
-#define R_805 \
-	MOVL $2, CX \
-	CALL integerFactorsXSAVX2<>(SB) \
-	R_269
-#define R_806 \
-	CALL integerSuperXSAVX2<>(SB) \
-	R_212
-#define R_807 \
-	VPBROADCASTD 8(BX), Y13 \
-	R_130 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_220
-#define R_819 \
-	VPAND integerLow2<>(SB), Y12, Y12 \
-	VPAND integerLow2<>(SB), Y13, Y13
-#define R_820 \
-	VMOVDQU Y12, 0(BX) \
-	VMOVDQU Y13, 64(BX)
-#define R_821 \
-	VMOVDQU Y12, 32(BX) \
-	VMOVDQU Y13, 96(BX)
-#define R_822 \
-	VMOVDQU Y12, 128(BX) \
-	VMOVDQU Y13, 192(BX)
-#define R_823 \
-	VMOVDQU Y12, 160(BX) \
-	VMOVDQU Y13, 224(BX)
-#define R_824 \
-	VMOVDQU 0(SI), Y12 \
-	VMOVDQU 64(SI), Y13
-#define R_827 \
-	VMOVDQU 32(SI), Y12 \
-	VMOVDQU 96(SI), Y13
-#define R_828 \
-	R_71 \
+#define R_792 \
+	R_69 \
 	R_44 \
 	VMOVDQU 0(DI), Y14 \
-	R_436 \
-	R_559 \
+	R_434 \
+	R_554 \
 	R_455 \
 	VPOR Y14, Y9, Y9 \
 	R_91 \
 	VMOVDQU 32(DI), Y14 \
-	R_436 \
-	R_540 \
+	R_434 \
+	R_534 \
 	R_455 \
 	VPOR Y14, Y11, Y11
-#define R_829 \
-	R_171 \
-	R_718 \
-	R_559 \
+#define R_794 \
+	R_69 \
+	R_44 \
+	R_540 \
+	R_91 \
+	R_557
+#define R_797 \
+	VPBROADCASTD 8(BX), Y13 \
+	R_128 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_219
+#define R_798 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_128 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_220 \
+	R_560
+#define R_809 \
+	VPAND integerLow2<>(SB), Y12, Y12 \
+	VPAND integerLow2<>(SB), Y13, Y13
+#define R_810 \
+	VMOVDQU Y12, 0(BX) \
+	VMOVDQU Y13, 64(BX)
+#define R_811 \
+	VMOVDQU Y12, 32(BX) \
+	VMOVDQU Y13, 96(BX)
+#define R_812 \
+	VMOVDQU Y12, 128(BX) \
+	VMOVDQU Y13, 192(BX)
+#define R_813 \
+	VMOVDQU Y12, 160(BX) \
+	VMOVDQU Y13, 224(BX)
+#define R_815 \
+	VMOVDQU 0(SI), Y12 \
+	VMOVDQU 64(SI), Y13
+#define R_818 \
+	VMOVDQU 32(SI), Y12 \
+	VMOVDQU 96(SI), Y13
+#define R_819 \
+	VMOVDQU 128(SI), Y12 \
+	VMOVDQU 192(SI), Y13
+#define R_820 \
+	VMOVDQU 160(SI), Y12 \
+	VMOVDQU 224(SI), Y13
+#define R_822 \
+	MOVQ integerArgs_steps(AX), CX \
+	R_240 \
+	R_258
+#define R_823 \
+	R_93 \
+	R_38
+#define R_826 \
+	R_166 \
+	R_708 \
+	R_554 \
 	R_482 \
 	VPOR Y14, Y9, Y9 \
-	R_121 \
-	R_694 \
-	R_540 \
+	R_119 \
+	R_682 \
+	R_534 \
 	R_482 \
 	VPOR Y14, Y11, Y11
-#define R_830 \
-	R_171 \
-	R_564 \
-	R_121 \
-	R_586
-#define R_831 \
-	R_360 \
-	R_222 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_297
-#define R_832 \
+#define R_827 \
+	R_166 \
+	R_540 \
+	R_119 \
+	R_557
+#define R_828 \
+	R_578 \
+	R_297 \
 	VPBROADCASTD 16(BX), Y13 \
-	R_130 \
+	R_219 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_221 \
-	R_587
-#define R_843 \
+	R_221
+#define R_837 \
 	VPSRLW $4, Y12, Y14 \
 	VPAND integerLow4<>(SB), Y12, Y12 \
 	VPAND integerLow4<>(SB), Y14, Y14
-#define R_844 \
-	VMOVDQU 128(SI), Y12 \
-	VMOVDQU 192(SI), Y13
-#define R_845 \
-	VMOVDQU 160(SI), Y12 \
-	VMOVDQU 224(SI), Y13
-#define R_847 \
-	MOVQ integerArgs_steps(AX), CX \
-	R_242 \
-	R_260
-#define R_848 \
-	R_94 \
-	R_471
-#define R_852 \
-	R_256 \
-	VPADDD Y14, Y4, Y4
-#define R_853 \
-	R_280 \
-	VPADDD Y14, Y5, Y5
-#define R_854 \
-	R_387 \
-	R_39
-#define R_860 \
-	R_588 \
-	R_299 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_220 \
-	VPBROADCASTD 20(BX), Y13 \
-	R_222
-#define R_868 \
-	VPSRLW $4, Y13, Y14 \
-	VPAND integerLow4<>(SB), Y13, Y13 \
-	VPAND integerLow4<>(SB), Y14, Y14
-#define R_869 \
-	R_361 \
+#define R_838 \
+	R_359 \
 	VMOVDQU integerRaised<>(SB), Y14 \
-	R_651
-#define R_870 \
-	R_282 \
-	VMOVDQU Y8, 256(R13) \
-	VMOVDQU Y9, 288(R13)
-#define R_871 \
-	R_744 \
+	R_619
+#define R_839 \
+	R_704 \
 	VPBROADCASTD 8(BX), Y13 \
 	VPMADDUBSW Y13, Y14, Y4 \
 	VPMADDUBSW Y13, Y15, Y5
-#define R_881 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_130 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_221 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_298 \
-	VPBROADCASTD 36(BX), Y13 \
-	R_299 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_220 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_222
-#define R_882 \
-	R_588 \
-	R_571 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_299 \
-	VPBROADCASTD 20(BX), Y13 \
-	R_220 \
-	R_587
-#define R_896 \
-	R_94 \
-	R_108
-#define R_898 \
-	R_385 \
-	R_251 \
-	R_164
-#define R_899 \
-	R_589 \
-	R_251 \
-	R_279
-#define R_900 \
-	R_722 \
-	R_251 \
-	R_356
-#define R_903 \
+#define R_840 \
+	R_254 \
+	VPADDD Y14, Y4, Y4
+#define R_841 \
+	R_277 \
+	VPADDD Y14, Y5, Y5
+#define R_842 \
+	R_384 \
+	R_39
+#define R_855 \
+	VPSRLW $4, Y13, Y14 \
+	VPAND integerLow4<>(SB), Y13, Y13 \
+	VPAND integerLow4<>(SB), Y14, Y14
+#define R_866 \
+	R_93 \
+	R_106
+#define R_867 \
 	MOVQ R8, SI \
-	R_680
-#define R_905 \
+	R_652
+#define R_868 \
 	VPSRAD $16, Y14, Y14 \
 	VCVTDQ2PS Y14, Y14
-#define R_906 \
-	R_590 \
-	ADDQ $128, SI
-#define R_908 \
-	R_437 \
-	R_39 \
+#define R_869 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_128 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_220 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_296 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_297 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_219 \
 	VPBROADCASTD 44(BX), Y13 \
-	R_76
-#define R_920 \
-	R_320 \
-	R_302 \
-	R_251 \
-	R_62
-#define R_922 \
-	CMPQ integerArgs_scale(AX), $const_scaleFactors \
-	JEQ scalesOut \
-	R_152
-#define R_923 \
-	R_701 \
+	R_221
+#define R_870 \
+	R_578 \
+	R_562 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_297 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_219 \
+	R_560
+#define R_884 \
+	R_579 \
 	ADDQ $128, SI
-#define R_928 \
+#define R_889 \
 	ADDQ $256, SI \
 	ADDQ $48, BX
-#define R_929 \
-	R_185 \
-	R_168
-#define R_930 \
-	R_720 \
-	R_186
-#define R_933 \
-	DPBUSD(13, 14, 10) \
-	DPBUSD(13, 15, 11)
-#define R_937 \
-	VPADDD Y13, Y8, Y8 \
-	VPADDD Y13, Y9, Y9
-#define R_941 \
+#define R_890 \
+	R_182 \
+	R_163
+#define R_891 \
+	R_710 \
+	R_200
+#define R_892 \
+	R_382 \
+	R_293 \
+	R_92
+#define R_893 \
+	R_483 \
+	R_293 \
+	R_197
+#define R_894 \
+	R_640 \
+	R_293 \
+	R_279
+#define R_896 \
 	VPBROADCASTD 32(BX), Y13 \
-	R_130 \
+	R_128 \
 	VPBROADCASTD 36(BX), Y13 \
-	R_221 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_298 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_571 \
-	VPBROADCASTD 48(BX), Y13 \
-	R_299 \
-	VPBROADCASTD 52(BX), Y13 \
 	R_220 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_296 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_562 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_297 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_219 \
 	VPBROADCASTD 56(BX), Y13 \
-	R_222 \
+	R_221 \
 	VPBROADCASTD 60(BX), Y13 \
-	R_297
-#define R_942 \
-	R_633 \
+	R_295
+#define R_897 \
+	R_435 \
 	R_39 \
-	VPBROADCASTD 60(BX), Y13 \
-	R_76
-#define R_949 \
-	R_679 \
-	CMPQ integerArgs_scale(AX), $const_scaleFactors \
-	JNE group \
-	XORL R11, R11 \
-	MOVL $1, CX
-#define R_950 \
-	R_774 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_75
+#define R_907 \
+	R_697 \
 	ADDQ $128, SI
-#define R_951 \
-	R_165 \
+#define R_908 \
+	R_161 \
 	VPADDD Y14, Y6, Y6 \
-	R_166 \
+	R_162 \
 	VPADDD Y14, Y7, Y7
-#define R_952 \
-	R_766 \
+#define R_909 \
+	R_752 \
 	VPSLLD $4, Y2, Y2 \
 	VPSLLD $4, Y3, Y3
-#define R_953 \
+#define R_910 \
 	ADDQ $256, SI \
 	ADDQ $64, BX
-#define R_954 \
-	R_185 \
-	R_242
-#define R_957 \
+#define R_911 \
+	R_182 \
+	R_240
+#define R_914 \
+	R_670 \
+	R_149 \
+	R_226
+#define R_917 \
+	DPBUSD(13, 14, 10) \
+	DPBUSD(13, 15, 11)
+#define R_921 \
+	VPADDD Y13, Y8, Y8 \
+	VPADDD Y13, Y9, Y9
+#define R_930 \
+	R_622 \
+	R_39 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_75
+#define R_937 \
+	R_764 \
+	ADDQ $128, SI
+#define R_938 \
+	R_640 \
+	VPMULLD Y14, Y6, Y6 \
+	VPMULLD Y15, Y7, Y7 \
+	R_293 \
+	R_453
+#define R_939 \
 	VFMADD231PS 64(SI), Y13, Y8 \
 	VMOVUPS Y8, 256(R9) \
 	VFMADD231PS 96(SI), Y13, Y9 \
 	VMOVUPS Y9, 288(R9)
-#define R_964 \
-	VPADDD 256(R13), Y8, Y8 \
-	VPADDD 288(R13), Y9, Y9
-#define R_969 \
-	MOVQ integerArgs_steps(AX), CX \
-	MOVQ integerArgs_planes(AX), R10
-#define R_970 \
-	CMPQ CX, $1 \
-	JEQ half
-#define R_971 \
-	VMOVDQU 256(SI), Y14 \
-	VMOVDQU 288(SI), Y15
-#define R_972 \
-	VMOVDQU 320(SI), Y14 \
-	VMOVDQU 352(SI), Y15
-#define R_973 \
-	VMOVDQU 384(SI), Y14 \
-	VMOVDQU 416(SI), Y15
-#define R_974 \
-	VMOVDQU 448(SI), Y14 \
-	VMOVDQU 480(SI), Y15
-#define R_975 \
-	TESTQ R15, R15 \
-	JZ first
-#define R_979 \
-	MOVL $1, R15 \
-	JMP part
-#define R_980 \
-	XORL CX, CX \
-	JMP widen
-#define R_982 \
-	R_633 \
-	R_170 \
-	VPBROADCASTD 60(BX), Y13 \
-	R_39 \
-	VPBROADCASTD 64(BX), Y13 \
-	R_76 \
-	VPBROADCASTD 68(BX), Y13 \
-	R_115
-#define R_987 \
+#define R_941 \
 	VPMADDWD Y14, Y13, Y12 \
 	VPADDD Y12, Y8, Y8 \
 	VPMADDWD Y15, Y13, Y12 \
 	VPADDD Y12, Y9, Y9
-#define R_991 \
+#define R_947 \
+	MOVQ integerArgs_steps(AX), CX \
+	MOVQ integerArgs_planes(AX), R10
+#define R_948 \
+	CMPQ CX, $1 \
+	JEQ half
+#define R_949 \
+	VMOVDQU 256(SI), Y14 \
+	VMOVDQU 288(SI), Y15
+#define R_950 \
+	VMOVDQU 320(SI), Y14 \
+	VMOVDQU 352(SI), Y15
+#define R_951 \
+	VMOVDQU 384(SI), Y14 \
+	VMOVDQU 416(SI), Y15
+#define R_952 \
+	VMOVDQU 448(SI), Y14 \
+	VMOVDQU 480(SI), Y15
+#define R_953 \
+	TESTQ R15, R15 \
+	JZ first
+#define R_957 \
+	MOVL $1, R15 \
+	JMP part
+#define R_958 \
+	XORL CX, CX \
+	JMP widen
+#define R_964 \
+	R_815 \
+	VPBROADCASTD 0(BX), Y14
+#define R_965 \
+	R_254 \
+	VPADDD Y14, Y6, Y6
+#define R_966 \
+	R_277 \
+	VPADDD Y14, Y7, Y7
+#define R_968 \
+	R_622 \
+	R_165 \
+	VPBROADCASTD 60(BX), Y13 \
+	R_39 \
+	VPBROADCASTD 64(BX), Y13 \
+	R_75 \
+	VPBROADCASTD 68(BX), Y13 \
+	R_113
+#define R_975 \
 	VMOVUPS Y10, 320(R9) \
 	VMOVUPS Y11, 352(R9) \
 	JMP added
-#define R_994 \
+#define R_978 \
 	CMPQ integerArgs_planes(AX), $1 \
 	JEQ whole \
-	SUBQ integerArgs_second(AX), R14
-#define R_995 \
+	SUBQ $64, R14
+#define R_979 \
 	XORL R15, R15 \
 	ADDQ $128, SI
-#define R_1000 \
-	R_824 \
+#define R_980 \
+	R_141 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_180
+#define R_982 \
+	R_839 \
+	VPBROADCASTD 12(BX), Y13 \
+	VPMADDUBSW Y13, Y14, Y6 \
+	VPMADDUBSW Y13, Y15, Y7
+#define R_983 \
+	R_818 \
 	VPBROADCASTD 0(BX), Y14
-#define R_1001 \
-	R_256 \
-	VPADDD Y14, Y6, Y6
-#define R_1002 \
-	R_280 \
-	VPADDD Y14, Y7, Y7
-#define R_1009 \
+#define R_989 \
 	MOVQ DX, R13 \
 	LEAQ 2560(BX), R14
-#define R_1010 \
+#define R_990 \
 	VMOVDQU 0(R14), Y4 \
 	VMOVDQU 32(R14), Y5
-#define R_1011 \
+#define R_991 \
 	LEAQ (R13)(R15*1), SI \
 	MOVQ integerArgs_per(AX), CX
-#define R_1020 \
+#define R_1005 \
 	VPBROADCASTD 72(BX), Y13 \
-	R_78 \
+	R_77 \
 	VPBROADCASTD 76(BX), Y13 \
 	R_52 \
 	VPBROADCASTD 80(BX), Y13 \
-	R_170 \
+	R_165 \
 	VPBROADCASTD 84(BX), Y13 \
 	R_39 \
 	VPBROADCASTD 88(BX), Y13 \
-	R_76 \
+	R_75 \
 	VPBROADCASTD 92(BX), Y13 \
-	R_115
-#define R_1023 \
-	R_409 \
-	R_182 \
-	R_493 \
+	R_113
+#define R_1008 \
+	R_407 \
+	R_179 \
+	R_471 \
 	VMULPS Y14, Y8, Y8 \
 	VFMADD213PS 256(R9), Y13, Y8 \
 	VCVTDQ2PS Y9, Y9 \
 	VMULPS Y15, Y9, Y9 \
 	VFMADD213PS 288(R9), Y13, Y9
-#define R_1024 \
-	R_699 \
+#define R_1009 \
+	R_686 \
 	VMULPS Y13, Y10, Y10 \
 	VFMADD213PS 320(R9), Y14, Y10 \
 	VCVTDQ2PS Y11, Y11 \
 	VMULPS Y13, Y11, Y11 \
 	VFMADD213PS 352(R9), Y15, Y11
-#define R_1025 \
+#define R_1010 \
 	TESTQ CX, CX \
 	JNZ more \
 	DECQ R10 \
 	JZ planesEnd \
-	ADDQ integerArgs_second(AX), R14 \
+	ADDQ $64, R14 \
 	MOVQ DX, BX \
 	MOVQ integerArgs_steps(AX), CX
-#define R_1026 \
-	R_144 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_183
-#define R_1028 \
-	R_871 \
-	VPBROADCASTD 12(BX), Y13 \
-	VPMADDUBSW Y13, Y14, Y6 \
-	VPMADDUBSW Y13, Y15, Y7
-#define R_1029 \
-	R_827 \
-	VPBROADCASTD 0(BX), Y14
-#define R_1030 \
+#define R_1011 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_141 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_180
+#define R_1012 \
 	ADDQ R11, R13 \
 	ADDQ $1024, R14 \
 	DECQ CX \
 	JNZ tile
-#define R_1031 \
+#define R_1013 \
 	PREFETCHT0 4608(R8) \
 	PREFETCHT0 4608(R8)(R11*1) \
 	PREFETCHT0 4672(R8) \
 	PREFETCHT0 4672(R8)(R11*1)
-#define R_1036 \
+#define R_1018 \
 	VFMADD213PS 0(DI), Y14, Y4 \
 	VMOVUPS Y4, 0(DI) \
 	VCVTDQ2PS Y5, Y5 \
 	VMULPS Y1, Y5, Y5
-#define R_1049 \
+#define R_1029 \
 	ADDQ $16, BX \
-	R_370
-#define R_1052 \
+	R_367
+#define R_1035 \
+	R_487 \
+	R_466 \
+	VPBROADCASTD 4(BX), Y13 \
+	R_467
+#define R_1039 \
 	VPBROADCASTD 64(BX), Y13 \
-	R_78 \
+	R_77 \
 	VPBROADCASTD 68(BX), Y13 \
 	R_52 \
 	VPBROADCASTD 72(BX), Y13 \
-	R_170 \
+	R_165 \
 	VPBROADCASTD 76(BX), Y13 \
 	R_2 \
-	R_30 \
+	R_28 \
 	VPBROADCASTD 80(BX), Y13 \
 	R_39 \
 	VPBROADCASTD 84(BX), Y13 \
-	R_76 \
+	R_75 \
 	VPBROADCASTD 88(BX), Y13 \
-	R_115 \
+	R_113 \
 	VPBROADCASTD 92(BX), Y13 \
 	R_0 \
-	R_30
-#define R_1054 \
-	VPBROADCASTD 48(BX), Y13 \
-	R_144 \
-	VPBROADCASTD 52(BX), Y13 \
-	R_183
-#define R_1055 \
+	R_28
+#define R_1041 \
 	MOVQ CX, R15 \
 	SHLQ $2, R15 \
 	MOVQ R8, SI \
 	MOVQ R9, DI \
 	MOVQ integerArgs_decoded(AX), BX
-#define R_1063 \
-	R_261 \
-	R_367 \
-	R_62
-#define R_1064 \
-	R_368 \
-	R_27 \
-	R_369
-#define R_1066 \
-	R_368 \
-	R_53 \
-	R_369
-#define R_1068 \
-	R_681 \
-	R_922 \
-	R_229
-#define R_1072 \
-	R_488 \
-	R_467 \
-	VPBROADCASTD 4(BX), Y13 \
-	R_468
-#define R_1076 \
-	R_657 \
+#define R_1047 \
+	R_259 \
+	R_364 \
+	R_92
+#define R_1048 \
+	R_365 \
+	R_30 \
+	R_366
+#define R_1050 \
+	R_365 \
+	R_90 \
+	R_366
+#define R_1052 \
+	R_822 \
+	VPXOR Y8, Y8, Y8 \
+	VPXOR Y9, Y9, Y9
+#define R_1053 \
+	R_1011 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_255
+#define R_1054 \
+	R_645 \
 	VPBROADCASTD 4(BX), Y14
-#define R_1077 \
+#define R_1055 \
 	VPAND integerNibbles<>(SB), Y11, Y11 \
 	VMOVDQU 192(R13), Y14
-#define R_1081 \
+#define R_1059 \
 	VMOVDQA Y13, Y12 \
 	VMOVDQU 32(R13), Y13
-#define R_1085 \
+#define R_1063 \
 	ADDQ $48, BX \
-	R_370
-#define R_1087 \
+	R_367
+#define R_1066 \
+	R_789 \
+	VPBROADCASTD 0(BX), Y12
+#define R_1067 \
+	R_122 \
+	R_152 \
+	LEAQ integerTimes<>(SB), R14
+#define R_1068 \
+	R_579 \
+	ADDQ $256, SI
+#define R_1069 \
+	CMPQ CX, $1 \
+	JEQ half1 \
+	R_635
+#define R_1070 \
 	VPBROADCASTD 96(BX), Y13 \
-	R_78 \
+	R_77 \
 	VPBROADCASTD 100(BX), Y13 \
 	R_52 \
 	VPBROADCASTD 104(BX), Y13 \
-	R_170 \
+	R_165 \
 	VPBROADCASTD 108(BX), Y13 \
 	R_2 \
-	R_30 \
+	R_28 \
 	VPBROADCASTD 112(BX), Y13 \
 	R_39 \
 	VPBROADCASTD 116(BX), Y13 \
-	R_76 \
+	R_75 \
 	VPBROADCASTD 120(BX), Y13 \
-	R_115 \
+	R_113 \
 	VPBROADCASTD 124(BX), Y13 \
 	R_0 \
-	R_30
-#define R_1088 \
+	R_28
+#define R_1071 \
 	ADDQ R15, SI \
-	R_603 \
+	R_590 \
 	JNZ pair \
 	MOVQ integerArgs_per(AX), CX \
 	SHLQ $5, CX \
@@ -1973,85 +1948,7 @@
 	VBROADCASTSS (R13), Y14 \
 	VCVTDQ2PS Y4, Y4 \
 	VMULPS Y0, Y4, Y4
-#define R_1090 \
-	ADDQ $1024, BX \
-	MOVQ integerArgs_tiles(AX), DI \
-	SHRQ $1, DI \
-	IMULQ integerArgs_outTile(AX), DI \
-	ADDQ R9, DI \
-	LEAQ (R8)(R11*1), SI \
-	JMP tile
-#define R_1092 \
-	R_350 \
-	R_367 \
-	R_164
-#define R_1096 \
-	R_847 \
-	VPXOR Y8, Y8, Y8 \
-	VPXOR Y9, Y9, Y9
-#define R_1097 \
-	R_1054 \
-	VPBROADCASTD 56(BX), Y13 \
-	R_257
-#define R_1098 \
-	R_658 \
-	VPBROADCASTD 4(BX), Y14
-#define R_1099 \
-	VPAND integerNibbles<>(SB), Y11, Y11 \
-	VMOVDQU 224(R13), Y14
-#define R_1100 \
-	MOVQ integerArgs_weights(AX), R8 \
-	ADDQ $1024, integerArgs_decoded(AX) \
-	MOVL $1, CX
-#define R_1101 \
-	SUBQ $1024, integerArgs_decoded(AX) \
-	R_715 \
-	MOVQ integerArgs_per(AX), CX
-#define R_1102 \
-	VMOVDQA Y13, Y12 \
-	VMOVDQU 64(R13), Y13
-#define R_1104 \
-	ADDQ $64, SI \
-	R_521
-#define R_1105 \
-	ADDQ $64, BX \
-	R_370
-#define R_1108 \
-	R_796 \
-	VPBROADCASTD 0(BX), Y12
-#define R_1109 \
-	R_124 \
-	R_155 \
-	LEAQ integerTimes<>(SB), R14
-#define R_1110 \
-	R_590 \
-	ADDQ $256, SI
-#define R_1111 \
-	CMPQ CX, $1 \
-	JEQ half1 \
-	R_646
-#define R_1112 \
-	R_345 \
-	ADDQ $192, SI \
-	R_770
-#define R_1114 \
-	ADDQ $32, BX \
-	R_745 \
-	R_186
-#define R_1117 \
-	R_43 \
-	VPOR Y14, Y13, Y13
-#define R_1118 \
-	VMOVDQU 0(SI), Y12 \
-	R_361
-#define R_1119 \
-	VMOVDQU integerValues<>(SB), Y14 \
-	R_651
-#define R_1121 \
-	R_572 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_573
-#define R_1122 \
+#define R_1072 \
 	VFMADD213PS 32(DI), Y14, Y5 \
 	VMOVUPS Y5, 32(DI) \
 	ADDQ $64, DI \
@@ -2064,555 +1961,570 @@
 	JZ end \
 	MOVQ integerArgs_decoded(AX), CX \
 	CMPQ BX, CX
-#define R_1123 \
+#define R_1073 \
+	ADDQ $1024, BX \
+	MOVQ integerArgs_tiles(AX), DI \
+	SHRQ $1, DI \
+	IMULQ integerArgs_outTile(AX), DI \
+	ADDQ R9, DI \
+	LEAQ (R8)(R11*1), SI \
+	JMP tile
+#define R_1075 \
+	R_347 \
+	R_364 \
+	R_197
+#define R_1079 \
+	R_646 \
+	VPBROADCASTD 4(BX), Y14
+#define R_1080 \
+	VPAND integerNibbles<>(SB), Y11, Y11 \
+	VMOVDQU 224(R13), Y14
+#define R_1081 \
+	MOVQ integerArgs_weights(AX), R8 \
+	ADDQ $1024, integerArgs_decoded(AX) \
+	MOVL $1, CX
+#define R_1082 \
+	SUBQ $1024, integerArgs_decoded(AX) \
+	R_705 \
+	MOVQ integerArgs_per(AX), CX
+#define R_1083 \
+	VMOVDQA Y13, Y12 \
+	VMOVDQU 64(R13), Y13
+#define R_1085 \
+	ADDQ $64, SI \
+	R_513
+#define R_1086 \
+	ADDQ $64, BX \
+	R_367
+#define R_1089 \
+	R_792 \
+	VPBROADCASTD 0(BX), Y12
+#define R_1090 \
+	R_122 \
+	R_269 \
+	LEAQ integerTimes<>(SB), R14
+#define R_1091 \
+	R_344 \
+	ADDQ $192, SI \
+	R_756
+#define R_1093 \
+	CMPQ CX, $1 \
+	JEQ half1 \
+	R_702
+#define R_1094 \
+	ADDQ $32, BX \
+	R_733 \
+	R_200
+#define R_1097 \
+	R_43 \
+	VPOR Y14, Y13, Y13
+#define R_1098 \
+	VMOVDQU 0(SI), Y12 \
+	R_359
+#define R_1099 \
+	VMOVDQU integerValues<>(SB), Y14 \
+	R_619
+#define R_1101 \
+	R_563 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_564
+#define R_1103 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_141
+#define R_1105 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_980
+#define R_1106 \
+	VPBROADCASTD 32(BX), Y13 \
+	R_255
+#define R_1108 \
 	ADDQ R15, DX \
-	R_242 \
-	R_260 \
+	R_240 \
+	R_258 \
 	MOVQ integerArgs_per(AX), CX \
 	SHRQ $1, CX \
 	IMULQ R15, CX \
 	ADDQ CX, DX \
 	ADDQ integerArgs_tail(AX), R8 \
 	SUBQ integerArgs_per(AX), R12
-#define R_1124 \
-	R_453 \
-	R_367 \
+#define R_1109 \
+	R_452 \
+	R_364 \
 	R_279
-#define R_1125 \
-	R_368 \
-	R_167 \
-	R_369
-#define R_1127 \
-	R_368 \
-	R_282 \
-	R_369
-#define R_1128 \
-	R_1031 \
+#define R_1110 \
+	R_365 \
+	R_239 \
+	R_366
+#define R_1112 \
+	R_365 \
+	R_353 \
+	R_366
+#define R_1113 \
+	R_1013 \
 	PREFETCHT0 4736(R8) \
 	PREFETCHT0 4736(R8)(R11*1) \
 	PREFETCHT0 4800(R8) \
 	PREFETCHT0 4800(R8)(R11*1)
-#define R_1131 \
-	R_828 \
-	VPBROADCASTD 0(BX), Y12
-#define R_1132 \
-	R_124 \
-	R_272 \
-	LEAQ integerTimes<>(SB), R14
-#define R_1133 \
-	R_952 \
+#define R_1116 \
+	R_909 \
 	VPSLLD $4, Y4, Y4 \
 	VPSLLD $4, Y5, Y5
-#define R_1135 \
-	CMPQ CX, $1 \
-	JEQ half1 \
-	R_709
-#define R_1136 \
+#define R_1118 \
+	R_794 \
+	VPBROADCASTD 0(BX), Y12
+#define R_1119 \
 	VPSRLW $0, Y14, Y12 \
 	VPSRLW $2, Y14, Y13 \
-	R_819
-#define R_1137 \
-	R_820 \
+	R_809
+#define R_1120 \
+	R_810 \
 	VMOVDQU 32(SI), Y12 \
-	R_361
-#define R_1138 \
-	R_90 \
+	R_359
+#define R_1121 \
+	R_89 \
 	VPOR Y14, Y13, Y13
-#define R_1140 \
-	R_251 \
-	R_356 \
-	R_964
-#define R_1142 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_144
-#define R_1144 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_1026
-#define R_1145 \
-	VPBROADCASTD 32(BX), Y13 \
-	R_257
-#define R_1149 \
-	R_686 \
-	VPBROADCASTD 8(BX), Y14
-#define R_1150 \
-	R_256 \
-	VPADDD Y14, Y8, Y8
-#define R_1151 \
-	R_280 \
-	VPADDD Y14, Y9, Y9
-#define R_1158 \
-	R_304 \
-	VMOVDQU Y14, 0(R14)(R15*2)
-#define R_1160 \
-	R_677 \
-	R_367 \
-	R_356
-#define R_1163 \
-	R_802 \
-	VPBROADCASTD 0(BX), Y12
-#define R_1164 \
-	VPSRLW $4, Y14, Y12 \
-	VPSRLW $6, Y14, Y13 \
-	R_819
-#define R_1165 \
-	R_821 \
-	VMOVDQU 64(SI), Y12 \
-	R_361
-#define R_1166 \
-	R_870 \
-	VMOVDQU Y10, 320(R13) \
-	VMOVDQU Y11, 352(R13)
-#define R_1167 \
-	R_144 \
+#define R_1122 \
+	R_141 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_183
-#define R_1168 \
-	R_1097 \
+	R_180
+#define R_1123 \
+	R_1053 \
 	VPBROADCASTD 60(BX), Y13 \
-	R_303
-#define R_1169 \
-	R_1028 \
-	VPBROADCASTD 16(BX), Y13 \
-	VPMADDUBSW Y13, Y14, Y8 \
-	VPMADDUBSW Y13, Y15, Y9
-#define R_1170 \
-	R_687 \
+	R_298
+#define R_1126 \
+	R_674 \
 	VPBROADCASTD 8(BX), Y14
-#define R_1175 \
-	XORL R15, R15 \
-	MOVQ integerArgs_per(AX), DI \
-	SHLQ $5, DI
-#define R_1176 \
-	R_304 \
-	VMOVDQU Y14, 64(R14)(R15*2)
-#define R_1179 \
+#define R_1127 \
+	R_254 \
+	VPADDD Y14, Y8, Y8
+#define R_1128 \
+	R_277 \
+	VPADDD Y14, Y9, Y9
+#define R_1135 \
+	R_299 \
+	VMOVDQU Y14, 0(R14)(R15*2)
+#define R_1139 \
 	DECQ CX \
 	JNZ group \
 	VZEROUPPER
-#define R_1184 \
+#define R_1143 \
 	VPBROADCASTD (SI), Y14 \
 	VPMADDWD 2048(BX), Y14, Y15
-#define R_1187 \
+#define R_1146 \
+	R_668 \
+	R_364 \
+	R_453
+#define R_1149 \
+	VPSRLW $4, Y14, Y12 \
+	VPSRLW $6, Y14, Y13 \
+	R_809
+#define R_1150 \
+	R_811 \
+	VMOVDQU 64(SI), Y12 \
+	R_359
+#define R_1151 \
+	R_982 \
+	VPBROADCASTD 16(BX), Y13 \
+	VPMADDUBSW Y13, Y14, Y8 \
+	VPMADDUBSW Y13, Y15, Y9
+#define R_1152 \
+	R_675 \
+	VPBROADCASTD 8(BX), Y14
+#define R_1157 \
+	XORL R15, R15 \
+	MOVQ integerArgs_per(AX), DI \
+	SHLQ $5, DI
+#define R_1158 \
+	R_299 \
+	VMOVDQU Y14, 64(R14)(R15*2)
+#define R_1161 \
+	VCVTPH2PS 0(SI), Y0 \
+	VCVTPH2PS 16(SI), Y1 \
+	R_989
+#define R_1162 \
+	VPADDD Y15, Y5, Y5 \
+	R_1071 \
+	R_1018 \
+	R_1072
+#define R_1163 \
 	ADDQ $32, BX \
 	SUBQ $2, CX
-#define R_1189 \
-	R_632 \
+#define R_1165 \
+	R_621 \
 	ADDQ $128, SI
-#define R_1190 \
+#define R_1166 \
 	VPBROADCASTD 4(BX), Y13 \
-	R_359
-#define R_1197 \
-	R_822 \
+	R_356
+#define R_1177 \
+	R_812 \
 	VMOVDQU 96(SI), Y12 \
-	R_361
-#define R_1198 \
-	R_1101 \
+	R_359
+#define R_1178 \
+	R_1082 \
 	VCVTPH2PS (R13), Y12 \
 	VCVTPH2PS 16(R13), Y13 \
 	LEAQ 1024(R14), SI \
 	MOVQ R14, DI
-#define R_1200 \
-	R_304 \
+#define R_1180 \
+	R_299 \
 	VMOVDQU Y14, 32(R14)(R15*2)
-#define R_1202 \
-	R_1128 \
-	PREFETCHT0 4864(R8) \
-	PREFETCHT0 4864(R8)(R11*1) \
-	R_1055
-#define R_1203 \
-	VCVTPH2PS 0(SI), Y0 \
-	VCVTPH2PS 16(SI), Y1 \
-	R_1009
-#define R_1204 \
-	VPADDD Y15, Y5, Y5 \
-	R_1088 \
-	R_1036 \
-	R_1122
-#define R_1205 \
-	R_411 \
-	R_39 \
-	R_662 \
-	SUBQ $2, CX
-#define R_1208 \
-	VPBROADCASTD 8(BX), Y12 \
-	VPBROADCASTD 12(BX), Y13 \
-	R_359
-#define R_1221 \
-	ADDQ $256, SI \
-	R_626
-#define R_1222 \
-	VMOVDQU 0(SI), Y14 \
-	R_905 \
-	VMULPS Y12, Y14, Y14 \
-	VMOVUPS Y14, 0(DI) \
-	VMOVDQU 32(SI), Y14 \
-	R_905 \
-	VMULPS Y13, Y14, Y14 \
-	VMOVUPS Y14, 32(DI) \
-	ADDQ $64, SI
-#define R_1223 \
-	R_304 \
-	VMOVDQU Y14, 96(R14)(R15*2)
-#define R_1224 \
+#define R_1181 \
 	VMOVDQU Y12, 2080(R14)(R15*1) \
 	ADDQ $32, SI \
 	ADDQ $64, R15 \
 	CMPQ R15, DI \
 	JLT group \
-	R_1030
-#define R_1225 \
-	R_942 \
+	R_1012
+#define R_1182 \
+	R_1113 \
+	PREFETCHT0 4864(R8) \
+	PREFETCHT0 4864(R8)(R11*1) \
+	R_1041
+#define R_1183 \
+	R_408 \
+	R_39 \
+	R_650 \
+	SUBQ $2, CX
+#define R_1186 \
+	VPBROADCASTD 8(BX), Y12 \
+	VPBROADCASTD 12(BX), Y13 \
+	R_356
+#define R_1198 \
+	ADDQ $256, SI \
+	R_613
+#define R_1200 \
+	R_468 \
+	VPBROADCASTD 8(BX), Y13
+#define R_1201 \
+	LEAQ 12(BX), DX \
+	R_470
+#define R_1203 \
+	VMOVDQU 0(SI), Y14 \
+	R_868 \
+	VMULPS Y12, Y14, Y14 \
+	VMOVUPS Y14, 0(DI) \
+	VMOVDQU 32(SI), Y14 \
+	R_868 \
+	VMULPS Y13, Y14, Y14 \
+	VMOVUPS Y14, 32(DI) \
+	ADDQ $64, SI
+#define R_1204 \
+	R_299 \
+	VMOVDQU Y14, 96(R14)(R15*2)
+#define R_1205 \
+	R_930 \
 	ADDQ $128, SI \
-	R_603
-#define R_1227 \
+	R_590
+#define R_1207 \
 	VPBROADCASTD 8(BX), Y13 \
-	R_692 \
+	R_680 \
 	VPBROADCASTD 12(BX), Y13 \
 	R_454
-#define R_1236 \
+#define R_1215 \
 	ADDQ $256, SI \
-	R_646
-#define R_1239 \
+	R_635
+#define R_1217 \
+	MOVQ R8, SI \
+	R_321 \
+	R_652
+#define R_1218 \
+	LEAQ 24(BX), DX \
+	R_470
+#define R_1219 \
+	R_1052 \
+	VPXOR Y10, Y10, Y10 \
+	VPXOR Y11, Y11, Y11
+#define R_1220 \
 	R_469 \
-	VPBROADCASTD 8(BX), Y13
-#define R_1240 \
-	LEAQ 12(BX), DX \
-	R_472
-#define R_1244 \
-	R_470 \
 	VPBROADCASTD 36(BX), Y13
-#define R_1245 \
-	R_1072 \
+#define R_1221 \
+	R_1035 \
 	VPBROADCASTD 8(BX), Y13 \
-	R_1121
-#define R_1246 \
-	R_1020 \
+	R_1101
+#define R_1222 \
+	R_468 \
+	VPBROADCASTD 32(BX), Y13
+#define R_1223 \
+	R_27 \
+	VPBROADCASTD 20(BX), Y13
+#define R_1232 \
+	R_1005 \
 	ADDQ $128, SI \
-	R_731
-#define R_1248 \
+	R_695
+#define R_1234 \
 	VPBROADCASTD 16(BX), Y12 \
 	VPBROADCASTD 24(BX), Y13 \
-	R_359 \
+	R_356 \
 	VPBROADCASTD 20(BX), Y12 \
 	VPBROADCASTD 28(BX), Y13 \
 	R_454
-#define R_1249 \
+#define R_1235 \
 	VPBROADCASTD 12(BX), Y13 \
-	R_692 \
+	R_680 \
 	VPBROADCASTD 16(BX), Y13 \
 	R_454 \
 	VPBROADCASTD 8(BX), Y12 \
 	VPBROADCASTD 20(BX), Y13 \
-	R_644
-#define R_1255 \
-	MOVQ R8, SI \
-	R_325 \
-	R_680
-#define R_1256 \
-	R_27 \
-	R_546 \
-	MOVL $1, CX \
-	R_517
-#define R_1257 \
-	R_469 \
+	R_633
+#define R_1241 \
+	R_468 \
 	VPBROADCASTD 16(BX), Y13
-#define R_1258 \
-	LEAQ 24(BX), DX \
-	R_472
-#define R_1261 \
-	R_1096 \
-	VPXOR Y10, Y10, Y10 \
-	VPXOR Y11, Y11, Y11
-#define R_1262 \
-	R_29 \
-	VPBROADCASTD 20(BX), Y13
-#define R_1263 \
-	R_470 \
+#define R_1242 \
+	LEAQ 36(BX), DX \
+	R_470
+#define R_1243 \
+	R_469 \
 	VPBROADCASTD 60(BX), Y13
-#define R_1264 \
+#define R_1244 \
 	ADDQ $256, SI \
 	ADDQ $80, BX
-#define R_1274 \
-	R_1087 \
-	ADDQ $128, SI \
-	R_749
-#define R_1276 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_692 \
-	VPBROADCASTD 20(BX), Y13 \
-	R_454 \
-	VPBROADCASTD 8(BX), Y12 \
-	VPBROADCASTD 24(BX), Y13 \
-	R_644 \
-	VPBROADCASTD 12(BX), Y12 \
-	VPBROADCASTD 28(BX), Y13 \
-	R_951
-#define R_1280 \
-	R_807 \
-	ADDQ $128, SI
-#define R_1281 \
-	R_53 \
-	R_546 \
-	MOVL $2, CX \
-	R_517
-#define R_1282 \
-	VPBROADCASTD 16(BX), Y13 \
-	R_683
-#define R_1283 \
-	LEAQ 36(BX), DX \
-	R_472
-#define R_1286 \
-	R_469 \
-	VPBROADCASTD 32(BX), Y13
-#define R_1294 \
-	R_191 \
-	R_80 \
+#define R_1252 \
+	R_188 \
+	R_79 \
 	R_34 \
-	R_233 \
-	R_182 \
-	R_710 \
-	R_655 \
+	R_230 \
+	R_179 \
+	R_703 \
+	R_643 \
 	JMP added
-#define R_1300 \
-	R_470 \
-	VPBROADCASTD 72(BX), Y13
-#define R_1301 \
-	ADDQ $256, SI \
-	ADDQ $96, BX
-#define R_1306 \
+#define R_1261 \
+	R_1070 \
+	ADDQ $128, SI \
+	R_716
+#define R_1262 \
 	VPBROADCASTD 24(BX), Y12 \
 	VPBROADCASTD 36(BX), Y13 \
-	R_359 \
+	R_356 \
 	VPBROADCASTD 28(BX), Y12 \
 	VPBROADCASTD 40(BX), Y13 \
 	R_454 \
 	VPBROADCASTD 32(BX), Y12 \
 	VPBROADCASTD 44(BX), Y13 \
-	R_644
-#define R_1309 \
-	R_881 \
+	R_633
+#define R_1263 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_680 \
+	VPBROADCASTD 20(BX), Y13 \
+	R_454 \
+	VPBROADCASTD 8(BX), Y12 \
+	VPBROADCASTD 24(BX), Y13 \
+	R_633 \
+	VPBROADCASTD 12(BX), Y12 \
+	VPBROADCASTD 28(BX), Y13 \
+	R_908
+#define R_1266 \
+	R_797 \
 	ADDQ $128, SI
-#define R_1310 \
-	R_167 \
-	R_546 \
-	MOVL $3, CX \
-	R_517
-#define R_1311 \
+#define R_1267 \
+	VPBROADCASTD 16(BX), Y13 \
+	R_654
+#define R_1268 \
 	LEAQ 48(BX), DX \
-	R_472
-#define R_1314 \
-	R_469 \
+	R_470
+#define R_1269 \
+	R_468 \
 	VPBROADCASTD 40(BX), Y13
-#define R_1321 \
-	R_1023 \
-	R_655 \
+#define R_1277 \
+	R_1008 \
+	R_643 \
 	JMP added
-#define R_1335 \
+#define R_1278 \
+	R_469 \
+	VPBROADCASTD 72(BX), Y13
+#define R_1279 \
+	ADDQ $256, SI \
+	ADDQ $96, BX
+#define R_1293 \
+	R_869 \
+	ADDQ $128, SI
+#define R_1294 \
+	R_114 \
+	VBROADCASTSS 20(BX), Y13 \
+	R_80 \
+	R_76 \
+	VBROADCASTSS 24(BX), Y13 \
+	R_156 \
+	R_79 \
+	VBROADCASTSS 28(BX), Y13 \
+	R_271 \
+	R_230 \
+	VBROADCASTSS 32(BX), Y13 \
+	R_348 \
+	R_703 \
+	VBROADCASTSS 36(BX), Y13 \
+	R_939
+#define R_1295 \
+	LEAQ 60(BX), DX \
+	R_470
+#define R_1320 \
 	VPBROADCASTD 32(BX), Y12 \
 	VPBROADCASTD 48(BX), Y13 \
-	R_359 \
+	R_356 \
 	VPBROADCASTD 36(BX), Y12 \
 	VPBROADCASTD 52(BX), Y13 \
 	R_454 \
 	VPBROADCASTD 40(BX), Y12 \
 	VPBROADCASTD 56(BX), Y13 \
-	R_644 \
+	R_633 \
 	VPBROADCASTD 44(BX), Y12 \
 	VPBROADCASTD 60(BX), Y13 \
-	R_951
-#define R_1336 \
-	R_941 \
+	R_908
+#define R_1321 \
+	R_896 \
 	ADDQ $128, SI
-#define R_1337 \
-	R_282 \
-	R_546 \
-	MOVL $4, CX \
-	R_517
-#define R_1338 \
-	R_116 \
-	VBROADCASTSS 20(BX), Y13 \
-	R_81 \
-	R_77 \
-	VBROADCASTSS 24(BX), Y13 \
-	R_159 \
-	R_80 \
-	VBROADCASTSS 28(BX), Y13 \
-	R_243 \
-	R_233 \
-	VBROADCASTSS 32(BX), Y13 \
-	R_351 \
-	R_710 \
-	VBROADCASTSS 36(BX), Y13 \
-	R_957
-#define R_1339 \
-	LEAQ 60(BX), DX \
-	R_472
-#define R_1340 \
+#define R_1322 \
+	R_54 \
+	VPBROADCASTD 40(BX), Y13 \
 	R_55 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_56 \
 	VPBROADCASTD 44(BX), Y13 \
-	R_133 \
+	R_131 \
 	VPBROADCASTD 48(BX), Y13 \
-	R_227 \
-	VPBROADCASTD 52(BX), Y13 \
-	R_330 \
-	VPBROADCASTD 56(BX), Y13 \
-	R_937 \
-	R_82
-#define R_1364 \
-	VPADDD 320(R13), Y10, Y10 \
-	VPADDD 352(R13), Y11, Y11
-#define R_1367 \
-	R_823 \
-	ADDQ $128, SI
-#define R_1368 \
-	R_29 \
-	VPBROADCASTD 40(BX), Y13 \
-	R_83 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_161 \
-	VPBROADCASTD 48(BX), Y13 \
-	R_275 \
-	VPBROADCASTD 52(BX), Y13 \
-	R_353 \
-	VPBROADCASTD 56(BX), Y13 \
-	R_987 \
-	R_84
-#define R_1369 \
-	R_870 \
-	R_546 \
-	MOVL $5, CX \
-	R_517
-#define R_1372 \
-	LEAQ 72(BX), DX \
-	R_472
-#define R_1375 \
-	R_191 \
-	R_80 \
-	R_34 \
-	R_233 \
-	R_182 \
-	R_710 \
-	R_655 \
-	R_1024 \
-	R_991
-#define R_1385 \
-	R_144 \
-	VPBROADCASTD 36(BX), Y13 \
-	R_183
-#define R_1386 \
-	R_144 \
-	VPBROADCASTD 44(BX), Y13 \
-	R_183
-#define R_1389 \
-	R_852 \
-	VPBROADCASTD 12(BX), Y14
-#define R_1390 \
-	R_116 \
-	VBROADCASTSS 24(BX), Y13 \
-	R_81 \
-	R_77 \
-	VBROADCASTSS 28(BX), Y13 \
-	R_159 \
-	R_80 \
-	VBROADCASTSS 32(BX), Y13 \
 	R_243 \
-	R_233 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_326 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_921 \
+	R_81
+#define R_1323 \
+	R_27 \
+	VPBROADCASTD 40(BX), Y13 \
+	R_82 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_158 \
+	VPBROADCASTD 48(BX), Y13 \
+	R_273 \
+	VPBROADCASTD 52(BX), Y13 \
+	R_350 \
+	VPBROADCASTD 56(BX), Y13 \
+	R_941 \
+	R_83
+#define R_1326 \
+	LEAQ 72(BX), DX \
+	R_470
+#define R_1329 \
+	R_188 \
+	R_79 \
+	R_34 \
+	R_230 \
+	R_179 \
+	R_703 \
+	R_643 \
+	R_1009 \
+	R_975
+#define R_1337 \
+	R_141 \
+	VPBROADCASTD 36(BX), Y13 \
+	R_180
+#define R_1338 \
+	R_141 \
+	VPBROADCASTD 44(BX), Y13 \
+	R_180
+#define R_1341 \
+	R_840 \
+	VPBROADCASTD 12(BX), Y14
+#define R_1342 \
+	R_813 \
+	ADDQ $128, SI
+#define R_1343 \
+	R_114 \
+	VBROADCASTSS 24(BX), Y13 \
+	R_80 \
+	R_76 \
+	VBROADCASTSS 28(BX), Y13 \
+	R_156 \
+	R_79 \
+	VBROADCASTSS 32(BX), Y13 \
+	R_271 \
+	R_230 \
 	VBROADCASTSS 36(BX), Y13 \
-	R_351 \
-	R_710 \
+	R_348 \
+	R_703 \
 	VBROADCASTSS 40(BX), Y13 \
-	R_957 \
-	R_1024 \
+	R_939 \
+	R_1009 \
 	VBROADCASTSS 44(BX), Y13 \
 	VFMADD231PS 64(SI), Y13, Y10 \
 	VMOVUPS Y10, 320(R9) \
 	VFMADD231PS 96(SI), Y13, Y11 \
 	VMOVUPS Y11, 352(R9)
-#define R_1395 \
-	R_1166 \
-	R_546 \
-	MOVL $6, CX \
-	R_517
-#define R_1399 \
-	R_853 \
+#define R_1352 \
+	R_841 \
 	VPBROADCASTD 12(BX), Y14
-#define R_1400 \
-	R_55 \
+#define R_1353 \
+	R_54 \
 	VPBROADCASTD 48(BX), Y13 \
-	R_56 \
+	R_55 \
 	VPBROADCASTD 52(BX), Y13 \
-	R_133 \
+	R_131 \
 	VPBROADCASTD 56(BX), Y13 \
-	R_227 \
+	R_243 \
 	VPBROADCASTD 60(BX), Y13 \
-	R_330 \
+	R_326 \
 	VPBROADCASTD 64(BX), Y13 \
-	R_937 \
+	R_921 \
 	VPBROADCASTD 68(BX), Y13 \
 	VPADDD Y13, Y10, Y10 \
 	VPADDD Y13, Y11, Y11 \
-	R_82
-#define R_1402 \
-	R_1023 \
-	R_655 \
-	R_699 \
+	R_81
+#define R_1355 \
+	R_1008 \
+	R_643 \
+	R_686 \
 	VMULPS Y14, Y10, Y10 \
 	VFMADD213PS 320(R9), Y13, Y10 \
 	VCVTDQ2PS Y11, Y11 \
 	VMULPS Y15, Y11, Y11 \
 	VFMADD213PS 352(R9), Y13, Y11 \
-	R_991
-#define R_1403 \
-	R_144 \
+	R_975
+#define R_1356 \
+	R_141 \
 	VPBROADCASTD 64(BX), Y13 \
-	R_183 \
+	R_180 \
 	VPBROADCASTD 68(BX), Y13 \
-	R_257
-#define R_1406 \
-	R_29 \
+	R_255
+#define R_1359 \
+	R_27 \
 	VPBROADCASTD 48(BX), Y13 \
-	R_83 \
+	R_82 \
 	VPBROADCASTD 52(BX), Y13 \
-	R_161 \
+	R_158 \
 	VPBROADCASTD 56(BX), Y13 \
-	R_275 \
+	R_273 \
 	VPBROADCASTD 60(BX), Y13 \
-	R_353 \
+	R_350 \
 	VPBROADCASTD 64(BX), Y13 \
-	R_987 \
+	R_941 \
 	VPBROADCASTD 68(BX), Y13 \
 	VPMADDWD Y14, Y13, Y12 \
 	VPADDD Y12, Y10, Y10 \
 	VPMADDWD Y15, Y13, Y12 \
 	VPADDD Y12, Y11, Y11 \
-	R_84
-#define R_1407 \
-	R_144 \
+	R_83
+#define R_1360 \
+	R_141 \
 	VPBROADCASTD 76(BX), Y13 \
-	R_183 \
+	R_180 \
 	VPBROADCASTD 80(BX), Y13 \
-	R_257
+	R_255
 
 // Multiply tiles of a weight with strips of rows: see integerTiles, the twin. Half a tile, 8 rows, fills a vector. An
 // activation is loaded once for both halves.
 //
 // func integer<set><format>Rows<m>(a *integerArgs), for m rows and the sets AVX2 and VNNI, which is AVX-VNNI: unpacks codes to
-// registers, and the scales of a group to memory. The first half of the tiles and the second are read side by
+// registers, and the scales of a group to memory. Superblocks have these kernels only. The first half of the tiles and the second are read side by
 // side, as two streams; of an odd number the last is computed at the end. There may be several strips, but one with superblocks.
 //
 // func integer<kind>Rows<m>(a *integerArgs) multiplies a panel: some groups of a tile, which integerUnpack<set><format> has written
 // as bytes, for all strips.
 //
 //	group of a panel  codes [columns/4, 16 rows, 4]; of 8 bits with AVX2 two planes of these, low halves and high ones
-//	                  scales as float32, then biases, or zero points as 32 bits; superblocks have none here
+//	                  scales as float32, then biases, or zero points as 32 bits
 //
 // Kinds, which packed codes have too:
 //
 //	Panel  AVX-VNNI: sums of products in 32 bits
 //	Plain  AVX2: codes of up to 4 bits, or halves of 8 bits: sums in 16 bits for 32 columns, 16*15*127 < 2^15 for
-//	       each of two sums, which then are multiplied by one, by 16 or by the factor of their group
+//	       each of two sums, which then are multiplied by one, by 16 or, in superblocks, by the factor of their group
 //	Wide   AVX2: codes of up to 6 bits: the same for 8 columns, 4*63*127 < 2^15
 //
 //	AX  arguments    SI  codes          DX  activations of the group    R9  output     R12 groups left
@@ -2757,7 +2669,7 @@ GLOBL integerTimes<>(SB), RODATA|NOPTR, $128
 // integerFactorsKAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y10 to Y14.
 TEXT integerFactorsKAVX2<>(SB), NOSPLIT, $0-0
-	R_715
+	R_705
 tile:
 	VMOVDQU 64(R13), Y13
 	VMOVDQU 128(R13), Y14
@@ -2768,59 +2680,59 @@ tile:
 	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 192(R13), Y14
 	VPSLLW $4, Y14, Y14
-	R_723
+	R_712
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 0(R14)
 	VPSRLW $4, Y12, Y11
-	R_1077
+	R_1055
 	VPSLLW $2, Y14, Y14
-	R_746
+	R_713
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 64(R14)
-	R_725
+	R_689
 	VMOVDQU Y10, 512(R14)
 	VPSRLW $8, Y12, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
-	R_723
+	R_712
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 128(R14)
 	VPSRLW $12, Y12, Y11
-	R_1077
+	R_1055
 	VPSRLW $2, Y14, Y14
-	R_746
+	R_713
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 192(R14)
-	R_725
+	R_689
 	VMOVDQU Y10, 576(R14)
 	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 192(R13), Y14
 	VPSRLW $4, Y14, Y14
-	R_723
+	R_712
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 256(R14)
 	VPSRLW $4, Y13, Y11
-	R_1077
+	R_1055
 	VPSRLW $6, Y14, Y14
-	R_746
+	R_713
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 320(R14)
-	R_725
+	R_689
 	VMOVDQU Y10, 640(R14)
 	VPSRLW $8, Y13, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 192(R13), Y14
 	VPSRLW $8, Y14, Y14
-	R_723
+	R_712
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 384(R14)
 	VPSRLW $12, Y13, Y11
-	R_1077
+	R_1055
 	VPSRLW $10, Y14, Y14
-	R_746
+	R_713
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 448(R14)
-	R_725
+	R_689
 	VMOVDQU Y10, 704(R14)
 	VMOVDQU 96(R13), Y13
 	VMOVDQU 160(R13), Y14
@@ -2831,126 +2743,126 @@ tile:
 	VPAND integerNibbles<>(SB), Y12, Y10
 	VMOVDQU 224(R13), Y14
 	VPSLLW $4, Y14, Y14
-	R_723
+	R_712
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 32(R14)
 	VPSRLW $4, Y12, Y11
-	R_1099
+	R_1080
 	VPSLLW $2, Y14, Y14
-	R_746
+	R_713
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 96(R14)
-	R_725
+	R_689
 	VMOVDQU Y10, 544(R14)
 	VPSRLW $8, Y12, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
-	R_723
+	R_712
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 160(R14)
 	VPSRLW $12, Y12, Y11
-	R_1099
+	R_1080
 	VPSRLW $2, Y14, Y14
-	R_746
+	R_713
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 224(R14)
-	R_725
+	R_689
 	VMOVDQU Y10, 608(R14)
 	VPAND integerNibbles<>(SB), Y13, Y10
 	VMOVDQU 224(R13), Y14
 	VPSRLW $4, Y14, Y14
-	R_723
+	R_712
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 288(R14)
 	VPSRLW $4, Y13, Y11
-	R_1099
+	R_1080
 	VPSRLW $6, Y14, Y14
-	R_746
+	R_713
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 352(R14)
-	R_725
+	R_689
 	VMOVDQU Y10, 672(R14)
 	VPSRLW $8, Y13, Y10
 	VPAND integerNibbles<>(SB), Y10, Y10
 	VMOVDQU 224(R13), Y14
 	VPSRLW $8, Y14, Y14
-	R_723
+	R_712
 	VPBLENDW $0x55, Y10, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 416(R14)
 	VPSRLW $12, Y13, Y11
-	R_1099
+	R_1080
 	VPSRLW $10, Y14, Y14
-	R_746
+	R_713
 	VPBLENDW $0x55, Y11, Y14, Y14 // the scale's twice
 	VMOVDQU Y14, 480(R14)
-	R_725
+	R_689
 	VMOVDQU Y10, 736(R14)
-	R_1030
+	R_1012
 	RET
 
 // func factorsKAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsKAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1100
+	R_1081
 	CALL integerFactorsKAVX2<>(SB)
-	R_1198
+	R_1178
 group:
-	R_1222
+	R_1203
 	ADDQ $128, DI
 	DECQ CX
 	JNZ group
 	VCVTPH2PS 32(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
 	VMOVDQU 1536(R14), Y13
-	R_726
+	R_690
 	VMOVUPS Y13, 64(R14)
 	VMOVDQU 1536(R14), Y13
-	R_519
+	R_489
 	VMOVUPS Y13, 192(R14)
 	VMOVDQU 1600(R14), Y13
-	R_726
+	R_690
 	VMOVUPS Y13, 320(R14)
 	VMOVDQU 1600(R14), Y13
-	R_519
+	R_489
 	VMOVUPS Y13, 448(R14)
 	VMOVDQU 1664(R14), Y13
-	R_726
+	R_690
 	VMOVUPS Y13, 576(R14)
 	VMOVDQU 1664(R14), Y13
-	R_519
+	R_489
 	VMOVUPS Y13, 704(R14)
 	VMOVDQU 1728(R14), Y13
-	R_726
+	R_690
 	VMOVUPS Y13, 832(R14)
 	VMOVDQU 1728(R14), Y13
-	R_519
+	R_489
 	VMOVUPS Y13, 960(R14)
 	VCVTPH2PS 48(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
 	VMOVDQU 1568(R14), Y13
-	R_726
+	R_690
 	VMOVUPS Y13, 96(R14)
 	VMOVDQU 1568(R14), Y13
-	R_519
+	R_489
 	VMOVUPS Y13, 224(R14)
 	VMOVDQU 1632(R14), Y13
-	R_726
+	R_690
 	VMOVUPS Y13, 352(R14)
 	VMOVDQU 1632(R14), Y13
-	R_519
+	R_489
 	VMOVUPS Y13, 480(R14)
 	VMOVDQU 1696(R14), Y13
-	R_726
+	R_690
 	VMOVUPS Y13, 608(R14)
 	VMOVDQU 1696(R14), Y13
-	R_519
+	R_489
 	VMOVUPS Y13, 736(R14)
 	VMOVDQU 1760(R14), Y13
-	R_726
+	R_690
 	VMOVUPS Y13, 864(R14)
 	VMOVDQU 1760(R14), Y13
-	R_519
+	R_489
 	VMOVUPS Y13, 992(R14)
 	VZEROUPPER
 	RET
@@ -2958,107 +2870,107 @@ group:
 // integerFactors6KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors6KAVX2<>(SB), NOSPLIT, $0-0
-	R_715
+	R_705
 tile:
 	LEAQ 32(R13), SI
-	R_1175
+	R_1157
 group:
 	VPMOVSXBD 0(SI), Y13
-	R_1158
+	R_1135
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 16(SI), Y13
-	R_1176
+	R_1158
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise6K<>(SB), Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVSXBD 8(SI), Y13
-	R_1200
+	R_1180
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 24(SI), Y13
-	R_1223
+	R_1204
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise6K<>(SB), Y12, Y12
-	R_1224
+	R_1181
 	RET
 
 // func factors6KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors6KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1100
+	R_1081
 	CALL integerFactors6KAVX2<>(SB)
-	R_1198
+	R_1178
 group:
-	R_1222
+	R_1203
 	ADDQ $64, DI
-	R_1179
+	R_1139
 	RET
 
 // integerFactors3KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactors3KAVX2<>(SB), NOSPLIT, $0-0
-	R_715
+	R_705
 tile:
 	LEAQ 32(R13), SI
-	R_1175
+	R_1157
 group:
 	VPMOVSXBD 0(SI), Y13
-	R_1158
+	R_1135
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 16(SI), Y13
-	R_1176
+	R_1158
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise3K<>(SB), Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVSXBD 8(SI), Y13
-	R_1200
+	R_1180
 	VMOVDQA Y13, Y12
 	VPMOVSXBD 24(SI), Y13
-	R_1223
+	R_1204
 	VPBLENDW $0xaa, Y14, Y12, Y12
 	VPMULLW integerRaise3K<>(SB), Y12, Y12
-	R_1224
+	R_1181
 	RET
 
 // integerFactors2KAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y11 to Y14.
 TEXT integerFactors2KAVX2<>(SB), NOSPLIT, $0-0
-	R_715
+	R_705
 tile:
 	LEAQ 64(R13), SI
-	R_1175
+	R_1157
 group:
 	VPMOVZXBD 0(SI), Y12
 	VPAND integerNibble<>(SB), Y12, Y13
-	R_1158
+	R_1135
 	VPSRLD $4, Y12, Y12
 	VPMOVZXBD 16(SI), Y11
 	VPAND integerNibble<>(SB), Y11, Y13
-	R_1176
+	R_1158
 	VPSRLD $4, Y11, Y11
 	VPSLLD $16, Y11, Y11
 	VPOR Y11, Y12, Y12
 	VMOVDQU Y12, 2048(R14)(R15*1)
 	VPMOVZXBD 8(SI), Y12
 	VPAND integerNibble<>(SB), Y12, Y13
-	R_1200
+	R_1180
 	VPSRLD $4, Y12, Y12
 	VPMOVZXBD 24(SI), Y11
 	VPAND integerNibble<>(SB), Y11, Y13
-	R_1223
+	R_1204
 	VPSRLD $4, Y11, Y11
 	VPSLLD $16, Y11, Y11
 	VPOR Y11, Y12, Y12
-	R_1224
+	R_1181
 	RET
 
 // func factors2KAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors2KAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1100
+	R_1081
 	CALL integerFactors2KAVX2<>(SB)
-	R_1101
+	R_1082
 	VCVTPH2PS 0(R13), Y10
 	VCVTPH2PS 32(R13), Y12
 	VXORPS integerSigns<>(SB), Y12, Y12
@@ -3087,140 +2999,140 @@ group:
 	VMOVUPS Y15, 96(R14)
 	ADDQ $16, SI
 	ADDQ $128, R14
-	R_1179
+	R_1139
 	RET
 
 // integerFactorsXSAVX2 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Y12 to Y14.
 TEXT integerFactorsXSAVX2<>(SB), NOSPLIT, $0-0
-	R_715
+	R_705
 tile:
 	VMOVDQU 32(R13), Y13
 	VPSRLD $0, Y13, Y13
-	R_727
+	R_691
 	VPSLLD $4, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 0(R14)
-	R_1081
+	R_1059
 	VPSRLD $4, Y13, Y13
-	R_727
+	R_691
 	VPSLLD $2, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 64(R14)
-	R_728
+	R_692
 	VMOVDQU Y12, 512(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $8, Y13, Y13
-	R_727
+	R_691
 	VPSRLD $0, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 128(R14)
-	R_1081
+	R_1059
 	VPSRLD $12, Y13, Y13
-	R_727
+	R_691
 	VPSRLD $2, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 192(R14)
-	R_728
+	R_692
 	VMOVDQU Y12, 576(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $16, Y13, Y13
-	R_727
+	R_691
 	VPSRLD $4, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 256(R14)
-	R_1081
+	R_1059
 	VPSRLD $20, Y13, Y13
-	R_727
+	R_691
 	VPSRLD $6, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 320(R14)
-	R_728
+	R_692
 	VMOVDQU Y12, 640(R14)
 	VMOVDQU 32(R13), Y13
 	VPSRLD $24, Y13, Y13
-	R_727
+	R_691
 	VPSRLD $8, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 384(R14)
-	R_1081
+	R_1059
 	VPSRLD $28, Y13, Y13
-	R_727
+	R_691
 	VPSRLD $10, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 448(R14)
-	R_728
+	R_692
 	VMOVDQU Y12, 704(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $0, Y13, Y13
-	R_747
+	R_714
 	VPSLLD $4, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 32(R14)
-	R_1102
+	R_1083
 	VPSRLD $4, Y13, Y13
-	R_747
+	R_714
 	VPSLLD $2, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 96(R14)
-	R_728
+	R_692
 	VMOVDQU Y12, 544(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $8, Y13, Y13
-	R_747
+	R_714
 	VPSRLD $0, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 160(R14)
-	R_1102
+	R_1083
 	VPSRLD $12, Y13, Y13
-	R_747
+	R_714
 	VPSRLD $2, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 224(R14)
-	R_728
+	R_692
 	VMOVDQU Y12, 608(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $16, Y13, Y13
-	R_747
+	R_714
 	VPSRLD $4, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 288(R14)
-	R_1102
+	R_1083
 	VPSRLD $20, Y13, Y13
-	R_747
+	R_714
 	VPSRLD $6, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 352(R14)
-	R_728
+	R_692
 	VMOVDQU Y12, 672(R14)
 	VMOVDQU 64(R13), Y13
 	VPSRLD $24, Y13, Y13
-	R_747
+	R_714
 	VPSRLD $8, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 416(R14)
-	R_1102
+	R_1083
 	VPSRLD $28, Y13, Y13
-	R_747
+	R_714
 	VPSRLD $10, Y14, Y14
-	R_520
+	R_512
 	VMOVDQU Y14, 480(R14)
-	R_728
+	R_692
 	VMOVDQU Y12, 736(R14)
-	R_1030
+	R_1012
 	RET
 
 // func factorsXSAVX2(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsXSAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1100
+	R_1081
 	CALL integerFactorsXSAVX2<>(SB)
-	R_1198
+	R_1178
 group:
-	R_1222
+	R_1203
 	ADDQ $64, DI
-	R_1179
+	R_1139
 	RET
 
 // integerSuperKAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3228,35 +3140,35 @@ group:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperKAVX2<>(SB), NOSPLIT, $0-0
-	R_1128
-	R_1055
+	R_1113
+	R_1041
 tile:
 	VCVTPH2PS 0(SI), Y0
 	VCVTPH2PS 32(SI), Y2
 	VCVTPH2PS 16(SI), Y1
 	VCVTPH2PS 48(SI), Y3
-	R_1009
+	R_989
 row:
-	R_1010
-	R_260
-	R_1011
+	R_990
+	R_258
+	R_991
 pair:
 	VPBROADCASTD (SI), Y14
 	VPMADDWD 512(BX), Y14, Y15
 	VPADDD Y15, Y6, Y6
 	VPMADDWD 544(BX), Y14, Y15
 	VPADDD Y15, Y7, Y7
-	R_1088
+	R_1071
 	VCVTDQ2PS Y6, Y6
 	VFNMADD231PS Y2, Y6, Y4
-	R_1036
+	R_1018
 	VCVTDQ2PS Y7, Y7
 	VFNMADD231PS Y3, Y7, Y5
-	R_1122
+	R_1072
 	JNE end // of the second tile
-	R_1090
+	R_1073
 end:
-	R_1123
+	R_1108
 	RET
 
 // integerSuper6KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3264,21 +3176,21 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper6KAVX2<>(SB), NOSPLIT, $0-0
-	R_1202
+	R_1182
 tile:
-	R_1203
+	R_1161
 row:
-	R_1010
-	R_1011
+	R_990
+	R_991
 pair:
-	R_1184
+	R_1143
 	VPADDD Y15, Y4, Y4
 	VPMADDWD 2080(BX), Y14, Y15
-	R_1204
+	R_1162
 	JNE end // of the second tile
-	R_1090
+	R_1073
 end:
-	R_1123
+	R_1108
 	RET
 
 // integerSuperXSAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3286,23 +3198,23 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperXSAVX2<>(SB), NOSPLIT, $0-0
-	R_1031
-	R_1055
+	R_1013
+	R_1041
 tile:
-	R_1203
+	R_1161
 row:
-	R_1010
-	R_1011
+	R_990
+	R_991
 pair:
 	VPBROADCASTD (SI), Y14
 	VPMADDWD 512(BX), Y14, Y15
 	VPADDD Y15, Y4, Y4
 	VPMADDWD 544(BX), Y14, Y15
-	R_1204
+	R_1162
 	JNE end // of the second tile
-	R_1090
+	R_1073
 end:
-	R_1123
+	R_1108
 	RET
 
 // integerSuper3KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3310,21 +3222,21 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper3KAVX2<>(SB), NOSPLIT, $0-0
-	R_1202
+	R_1182
 tile:
-	R_1203
+	R_1161
 row:
-	R_1010
-	R_1011
+	R_990
+	R_991
 pair:
-	R_1184
+	R_1143
 	VPADDD Y15, Y4, Y4
 	VPMADDWD 2080(BX), Y14, Y15
-	R_1204
+	R_1162
 	JNE end // of the second tile
-	R_1090
+	R_1073
 end:
-	R_1123
+	R_1108
 	RET
 
 // integerSuper2KAVX2 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3332,6375 +3244,6222 @@ end:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper2KAVX2<>(SB), NOSPLIT, $0-0
-	R_1202
+	R_1182
 tile:
 	VCVTPH2PS 0(SI), Y0
 	VCVTPH2PS 32(SI), Y2
 	VCVTPH2PS 16(SI), Y1
 	VCVTPH2PS 48(SI), Y3
-	R_1009
+	R_989
 row:
-	R_1010
-	R_260
-	R_1011
+	R_990
+	R_258
+	R_991
 pair:
-	R_1184
+	R_1143
 	VPADDD Y15, Y6, Y6
 	VPMADDWD 2080(BX), Y14, Y15
 	VPADDD Y15, Y7, Y7
-	R_1088
+	R_1071
 	VCVTDQ2PS Y6, Y6
 	VFNMADD231PS Y2, Y6, Y4
-	R_1036
+	R_1018
 	VCVTDQ2PS Y7, Y7
 	VFNMADD231PS Y3, Y7, Y5
-	R_1122
+	R_1072
 	JNE end // of the second tile
-	R_1090
+	R_1073
 end:
-	R_1123
+	R_1108
 	RET
 TEXT ·integerAVX22Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
-tile:
-	R_604
-group:
-	R_268
-shortOut:
-	R_230
-fullOut:
-	R_309
-pointsOut:
-	R_200
-scalesOut:
-	R_263
-codes:
 	R_185
+tile:
+	R_591
+group:
+	R_265
+shortOut:
+	R_227
+fullOut:
+	R_306
+pointsOut:
+	R_196
+scalesOut:
+	R_174
+codes:
+	R_182
 part0:
-	R_366
-	R_521
-	R_574
-	R_547
-	R_590
-	R_1104
-	R_854
-	R_547
-	R_411
+	R_363
+	R_513
+	R_565
+	R_545
+	R_579
+	R_1085
+	R_842
+	R_545
+	R_408
 	R_39
 	ADDQ $64, SI
-	R_1187
+	R_1163
 widen0:
-	R_1063
+	R_1047
 first0:
-	R_1064
+	R_1048
 half0:
-	R_521
-	R_574
-	R_547
-	R_590
+	R_513
+	R_565
+	R_545
+	R_579
 	ADDQ $64, SI
-	R_1049
+	R_1029
 whole0:
-	R_186
+	R_200
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_748
+	R_715
 tiles:
-	R_235
+	R_232
 factors:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_730
+	R_593
+	R_694
 
 TEXT ·integerAVX22Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
-tile:
-	R_622
-group:
-	R_268
-shortOut:
-	R_230
-fullOut:
-	R_309
-pointsOut:
-	R_200
-scalesOut:
-	R_263
-codes:
 	R_185
+tile:
+	R_608
+group:
+	R_265
+shortOut:
+	R_227
+fullOut:
+	R_306
+pointsOut:
+	R_196
+scalesOut:
+	R_174
+codes:
+	R_182
 part0:
-	R_366
-	R_521
-	R_608
-	R_547
-	R_632
-	R_1104
-	R_908
-	R_547
-	R_942
+	R_363
+	R_513
+	R_597
+	R_545
+	R_621
+	R_1085
+	R_897
+	R_545
+	R_930
 	ADDQ $64, SI
-	R_603
+	R_590
 widen0:
-	R_1092
+	R_1075
 first0:
-	R_1066
+	R_1050
 half0:
-	R_521
-	R_608
-	R_547
-	R_632
+	R_513
+	R_597
+	R_545
+	R_621
 	ADDQ $64, SI
 	ADDQ $32, BX
-	R_370
+	R_367
 whole0:
-	R_186
+	R_200
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_748
+	R_715
 tiles:
-	R_235
+	R_232
 factors:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_730
+	R_610
+	R_694
 
 TEXT ·integerAVX22Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_521
-	R_634
-	R_547
-	R_701
-	R_1104
-	R_982
-	R_547
-	R_1020
-	ADDQ $64, SI
-	R_731
-widen0:
-	R_1124
-first0:
-	R_1125
-half0:
-	R_521
-	R_634
-	R_547
-	R_701
-	ADDQ $64, SI
+	R_363
+	R_513
+	R_623
+	R_545
+	R_697
 	R_1085
+	R_968
+	R_545
+	R_1005
+	ADDQ $64, SI
+	R_695
+widen0:
+	R_1109
+first0:
+	R_1110
+half0:
+	R_513
+	R_623
+	R_545
+	R_697
+	ADDQ $64, SI
+	R_1063
 whole0:
-	R_186
+	R_200
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_748
+	R_715
 tiles:
-	R_235
+	R_232
 factors:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_730
+	R_632
+	R_694
 
 TEXT ·integerAVX22Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_521
-	R_742
-	R_547
-	R_774
-	R_1104
-	R_1052
-	R_547
-	R_1087
+	R_363
+	R_513
+	R_731
+	R_545
+	R_764
+	R_1085
+	R_1039
+	R_545
+	R_1070
 	ADDQ $64, SI
-	R_749
+	R_716
 widen0:
-	R_1160
+	R_1146
 first0:
-	R_1127
+	R_1112
 half0:
-	R_521
-	R_742
-	R_547
-	R_774
+	R_513
+	R_731
+	R_545
+	R_764
 	ADDQ $64, SI
-	R_1105
+	R_1086
 whole0:
-	R_186
+	R_200
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_748
+	R_715
 tiles:
-	R_235
+	R_232
 factors:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_730
+	R_663
+	R_694
 
 TEXT ·integerAVX23Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_384
+	R_381
 part0:
-	R_366
-	R_605
+	R_363
 	R_574
-	R_631
-	R_590
-	R_495
-	R_605
-	R_854
-	R_631
-	R_411
+	R_565
+	R_596
+	R_579
+	R_473
+	R_574
+	R_842
+	R_596
+	R_408
 	R_39
-	R_495
-	R_1187
+	R_473
+	R_1163
 widen0:
-	R_1063
+	R_1047
 first0:
-	R_1064
+	R_1048
 half0:
-	R_605
 	R_574
-	R_631
-	R_590
-	R_495
-	R_1049
+	R_565
+	R_596
+	R_579
+	R_473
+	R_1029
 whole0:
-	R_186
+	R_200
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_750
+	R_717
 tiles:
-	R_235
+	R_232
 factors:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_751
+	R_593
+	R_718
 
 TEXT ·integerAVX23Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_384
+	R_381
 part0:
-	R_366
-	R_605
-	R_608
-	R_631
-	R_632
-	R_495
-	R_605
-	R_908
-	R_631
-	R_942
-	R_495
-	R_603
+	R_363
+	R_574
+	R_597
+	R_596
+	R_621
+	R_473
+	R_574
+	R_897
+	R_596
+	R_930
+	R_473
+	R_590
 widen0:
-	R_1092
+	R_1075
 first0:
-	R_1066
+	R_1050
 half0:
-	R_605
-	R_608
-	R_631
-	R_632
-	R_495
+	R_574
+	R_597
+	R_596
+	R_621
+	R_473
 	ADDQ $32, BX
-	R_370
+	R_367
 whole0:
-	R_186
+	R_200
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_750
+	R_717
 tiles:
-	R_235
+	R_232
 factors:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_751
+	R_610
+	R_718
 
 TEXT ·integerAVX23Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_384
+	R_381
 part0:
-	R_366
-	R_605
-	R_634
-	R_631
-	R_701
-	R_495
-	R_605
-	R_982
-	R_631
-	R_1020
-	R_495
-	R_731
+	R_363
+	R_574
+	R_623
+	R_596
+	R_697
+	R_473
+	R_574
+	R_968
+	R_596
+	R_1005
+	R_473
+	R_695
 widen0:
-	R_1124
+	R_1109
 first0:
-	R_1125
+	R_1110
 half0:
-	R_605
-	R_634
-	R_631
-	R_701
-	R_495
-	R_1085
+	R_574
+	R_623
+	R_596
+	R_697
+	R_473
+	R_1063
 whole0:
-	R_186
+	R_200
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_750
+	R_717
 tiles:
-	R_235
+	R_232
 factors:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_751
+	R_632
+	R_718
 
 TEXT ·integerAVX23Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_384
+	R_381
 part0:
-	R_366
-	R_605
-	R_742
-	R_631
-	R_774
-	R_495
-	R_605
-	R_1052
-	R_631
-	R_1087
-	R_495
-	R_749
+	R_363
+	R_574
+	R_731
+	R_596
+	R_764
+	R_473
+	R_574
+	R_1039
+	R_596
+	R_1070
+	R_473
+	R_716
 widen0:
-	R_1160
+	R_1146
 first0:
-	R_1127
+	R_1112
 half0:
-	R_605
-	R_742
-	R_631
-	R_774
-	R_495
-	R_1105
+	R_574
+	R_731
+	R_596
+	R_764
+	R_473
+	R_1086
 whole0:
-	R_186
+	R_200
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_750
+	R_717
 tiles:
-	R_235
+	R_232
 factors:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_751
+	R_663
+	R_718
 
 TEXT ·integerAVX24Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
-tile:
-	R_604
-group:
-	R_268
-shortOut:
-	R_230
-fullOut:
-	R_309
-pointsOut:
-	R_200
-scalesOut:
-	R_263
-codes:
 	R_185
+tile:
+	R_591
+group:
+	R_265
+shortOut:
+	R_227
+fullOut:
+	R_306
+pointsOut:
+	R_196
+scalesOut:
+	R_174
+codes:
+	R_182
 part0:
-	R_366
-	R_535
-	R_574
-	R_536
-	R_906
-	R_535
-	R_854
-	R_536
-	R_1205
+	R_363
+	R_529
+	R_565
+	R_530
+	R_884
+	R_529
+	R_842
+	R_530
+	R_1183
 widen0:
-	R_1063
+	R_1047
 first0:
-	R_1064
+	R_1048
 half0:
-	R_535
-	R_574
-	R_536
-	R_906
-	R_1049
+	R_529
+	R_565
+	R_530
+	R_884
+	R_1029
 whole0:
-	R_186
+	R_200
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_538
+	R_593
+	R_532
 
 TEXT ·integerAVX24Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
-tile:
-	R_622
-group:
-	R_268
-shortOut:
-	R_230
-fullOut:
-	R_309
-pointsOut:
-	R_200
-scalesOut:
-	R_263
-codes:
 	R_185
+tile:
+	R_608
+group:
+	R_265
+shortOut:
+	R_227
+fullOut:
+	R_306
+pointsOut:
+	R_196
+scalesOut:
+	R_174
+codes:
+	R_182
 part0:
-	R_366
-	R_535
-	R_608
-	R_536
-	R_1189
-	R_535
-	R_908
-	R_536
-	R_1225
+	R_363
+	R_529
+	R_597
+	R_530
+	R_1165
+	R_529
+	R_897
+	R_530
+	R_1205
 widen0:
-	R_1092
+	R_1075
 first0:
-	R_1066
+	R_1050
 half0:
-	R_535
-	R_608
-	R_536
-	R_632
-	R_662
-	R_370
+	R_529
+	R_597
+	R_530
+	R_621
+	R_650
+	R_367
 whole0:
-	R_186
+	R_200
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_538
+	R_610
+	R_532
 
 TEXT ·integerAVX24Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_535
-	R_634
-	R_536
-	R_923
-	R_535
-	R_982
-	R_536
-	R_1246
+	R_363
+	R_529
+	R_623
+	R_530
+	R_907
+	R_529
+	R_968
+	R_530
+	R_1232
 widen0:
-	R_1124
+	R_1109
 first0:
-	R_1125
+	R_1110
 half0:
-	R_535
-	R_634
-	R_536
-	R_923
-	R_1085
+	R_529
+	R_623
+	R_530
+	R_907
+	R_1063
 whole0:
-	R_186
+	R_200
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_538
+	R_632
+	R_532
 
 TEXT ·integerAVX24Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_535
-	R_742
-	R_536
-	R_950
-	R_535
-	R_1052
-	R_536
-	R_1274
+	R_363
+	R_529
+	R_731
+	R_530
+	R_937
+	R_529
+	R_1039
+	R_530
+	R_1261
 widen0:
-	R_1160
+	R_1146
 first0:
-	R_1127
+	R_1112
 half0:
-	R_535
-	R_742
-	R_536
-	R_950
-	R_1105
+	R_529
+	R_731
+	R_530
+	R_937
+	R_1086
 whole0:
-	R_186
+	R_200
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_538
+	R_663
+	R_532
 
 TEXT ·integerAVX25Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_384
-	R_140
+	R_381
+	R_138
 step:
-	R_1108
-	R_1190
-	R_797
-	R_1208
-	R_691
+	R_1066
+	R_1166
+	R_790
+	R_1186
+	R_679
 	ADDQ $16, BX
-	R_371
+	R_368
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_251
-	R_62
+	R_293
+	R_92
 begin:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_538
+	R_593
+	R_532
 
 TEXT ·integerAVX25Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_384
-	R_168
+	R_381
+	R_163
 step:
-	R_1108
-	R_1227
-	R_797
-	R_1248
-	R_691
+	R_1066
+	R_1207
+	R_790
+	R_1234
+	R_679
 	ADDQ $32, BX
-	R_371
+	R_368
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_251
-	R_164
+	R_293
+	R_197
 begin:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_538
+	R_610
+	R_532
 
 TEXT ·integerAVX25Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_384
-	R_242
+	R_381
+	R_240
 step:
-	R_1108
-	R_1249
-	R_797
-	R_1306
-	R_691
-	R_739
+	R_1066
+	R_1235
+	R_790
+	R_1262
+	R_679
+	R_726
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_251
+	R_293
 	R_279
 begin:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_538
+	R_632
+	R_532
 
 TEXT ·integerAVX25Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_740
+	R_727
 step:
-	R_1108
-	R_1276
-	R_797
-	R_1335
-	R_691
-	R_757
+	R_1066
+	R_1263
+	R_790
+	R_1320
+	R_679
+	R_740
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_251
-	R_356
+	R_293
+	R_453
 begin:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_538
+	R_663
+	R_532
 
 TEXT ·integerAVX26Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_384
-	R_140
+	R_381
+	R_138
 step:
-	R_1131
-	R_1190
-	R_829
-	R_1208
-	R_719
+	R_1089
+	R_1166
+	R_826
+	R_1186
+	R_709
 	ADDQ $16, BX
-	R_371
+	R_368
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_801
+	R_774
 tiles:
-	R_235
+	R_232
 factors:
-	R_251
-	R_62
+	R_293
+	R_92
 begin:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_785
+	R_593
+	R_749
 
 TEXT ·integerAVX26Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_384
-	R_168
+	R_381
+	R_163
 step:
-	R_1131
-	R_1227
-	R_829
-	R_1248
-	R_719
+	R_1089
+	R_1207
+	R_826
+	R_1234
+	R_709
 	ADDQ $32, BX
-	R_371
+	R_368
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_801
+	R_774
 tiles:
-	R_235
+	R_232
 factors:
-	R_251
-	R_164
+	R_293
+	R_197
 begin:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_785
+	R_610
+	R_749
 
 TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_384
-	R_242
+	R_381
+	R_240
 step:
-	R_1131
-	R_1249
-	R_829
-	R_1306
-	R_719
-	R_739
+	R_1089
+	R_1235
+	R_826
+	R_1262
+	R_709
+	R_726
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_801
+	R_774
 tiles:
-	R_235
+	R_232
 factors:
-	R_251
+	R_293
 	R_279
 begin:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_785
+	R_632
+	R_749
 
 TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_740
+	R_727
 step:
-	R_1131
-	R_1276
-	R_829
-	R_1335
-	R_719
-	R_757
+	R_1089
+	R_1263
+	R_826
+	R_1320
+	R_709
+	R_740
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_801
+	R_774
 tiles:
-	R_235
+	R_232
 factors:
-	R_251
-	R_356
+	R_293
+	R_453
 begin:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_785
+	R_663
+	R_749
 
 TEXT ·integerAVX28Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
-tile:
-	R_1109
-group:
-	R_268
-shortOut:
-	R_230
-fullOut:
-	R_309
-pointsOut:
-	R_200
-scalesOut:
-	R_263
-codes:
 	R_185
+tile:
+	R_1067
+group:
+	R_265
+shortOut:
+	R_227
+fullOut:
+	R_306
+pointsOut:
+	R_196
+scalesOut:
+	R_174
+codes:
+	R_182
 part0:
-	R_366
-	R_626
-	R_574
-	R_645
-	R_1110
-	R_626
-	R_854
-	R_645
-	R_411
+	R_363
+	R_613
+	R_565
+	R_634
+	R_1068
+	R_613
+	R_842
+	R_634
+	R_408
 	R_39
-	R_764
+	R_750
 	SUBQ $2, CX
 widen0:
-	R_1063
+	R_1047
 first0:
-	R_1064
+	R_1048
 half0:
-	R_626
-	R_574
-	R_645
-	R_1110
-	R_1049
+	R_613
+	R_565
+	R_634
+	R_1068
+	R_1029
 whole0:
-	R_27
-	R_185
+	R_30
+	R_182
 part1:
-	R_1111
-	R_574
-	R_672
-	R_1110
-	R_646
-	R_854
-	R_672
-	R_411
+	R_1069
+	R_565
+	R_664
+	R_1068
+	R_635
+	R_842
+	R_664
+	R_408
 	R_39
-	R_764
+	R_750
 	SUBQ $2, CX
 widen1:
-	R_261
-	R_766
-	R_62
+	R_259
+	R_752
+	R_92
 first1:
-	R_767
-	R_27
-	R_768
+	R_753
+	R_30
+	R_754
 half1:
-	R_646
-	R_574
-	R_672
-	R_1110
+	R_635
+	R_565
+	R_664
+	R_1068
 	ADDQ $16, BX
-	R_769
+	R_755
 whole1:
-	R_108
+	R_106
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 
 TEXT ·integerAVX28Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_1132
+	R_1090
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_626
-	R_608
-	R_645
-	R_632
-	R_1221
-	R_908
-	R_645
-	R_942
+	R_363
+	R_613
+	R_597
+	R_634
+	R_621
+	R_1198
+	R_897
+	R_634
+	R_930
 	ADDQ $256, SI
-	R_603
+	R_590
 widen0:
-	R_1092
+	R_1075
 first0:
-	R_1066
+	R_1050
 half0:
-	R_626
-	R_608
-	R_645
-	R_632
-	R_764
-	R_370
+	R_613
+	R_597
+	R_634
+	R_621
+	R_750
+	R_367
 whole0:
-	R_53
-	R_185
+	R_90
+	R_182
 part1:
-	R_1111
-	R_608
-	R_672
-	R_632
-	R_1236
-	R_908
-	R_672
-	R_942
+	R_1069
+	R_597
+	R_664
+	R_621
+	R_1215
+	R_897
+	R_664
+	R_930
 	ADDQ $256, SI
-	R_603
+	R_590
 widen1:
-	R_350
-	R_952
-	R_164
+	R_347
+	R_909
+	R_197
 first1:
-	R_767
-	R_53
-	R_768
+	R_753
+	R_90
+	R_754
 half1:
-	R_646
-	R_608
-	R_672
-	R_632
-	R_764
-	R_769
+	R_635
+	R_597
+	R_664
+	R_621
+	R_750
+	R_755
 whole1:
-	R_108
+	R_106
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 
 TEXT ·integerAVX28Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_1112
+	R_1091
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_626
+	R_363
+	R_613
+	R_623
 	R_634
-	R_645
-	R_701
-	R_1221
-	R_982
-	R_645
-	R_1020
+	R_697
+	R_1198
+	R_968
+	R_634
+	R_1005
 	ADDQ $256, SI
-	R_731
+	R_695
 widen0:
-	R_1124
+	R_1109
 first0:
-	R_1125
+	R_1110
 half0:
-	R_626
+	R_613
+	R_623
 	R_634
-	R_645
-	R_701
-	R_928
-	R_370
+	R_697
+	R_889
+	R_367
 whole0:
-	R_167
-	R_185
+	R_239
+	R_182
 part1:
-	R_1111
-	R_634
-	R_672
-	R_701
-	R_1236
-	R_982
-	R_672
-	R_1020
+	R_1069
+	R_623
+	R_664
+	R_697
+	R_1215
+	R_968
+	R_664
+	R_1005
 	ADDQ $256, SI
-	R_731
+	R_695
 widen1:
-	R_453
-	R_1133
+	R_452
+	R_1116
 	R_279
 first1:
-	R_767
-	R_167
-	R_768
+	R_753
+	R_239
+	R_754
 half1:
-	R_646
-	R_634
-	R_672
-	R_701
-	R_928
-	R_769
+	R_635
+	R_623
+	R_664
+	R_697
+	R_889
+	R_755
 whole1:
-	R_108
+	R_106
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 
 TEXT ·integerAVX28Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_549
-	R_770
+	R_547
+	R_756
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_626
-	R_742
-	R_645
-	R_774
-	R_1221
-	R_1052
-	R_645
-	R_1087
+	R_363
+	R_613
+	R_731
+	R_634
+	R_764
+	R_1198
+	R_1039
+	R_634
+	R_1070
 	ADDQ $256, SI
-	R_749
+	R_716
 widen0:
-	R_1160
+	R_1146
 first0:
-	R_1127
+	R_1112
 half0:
-	R_626
-	R_742
-	R_645
-	R_774
-	R_953
-	R_370
+	R_613
+	R_731
+	R_634
+	R_764
+	R_910
+	R_367
 whole0:
-	R_282
-	R_185
+	R_353
+	R_182
 part1:
-	R_1111
-	R_742
-	R_672
-	R_774
-	R_1236
-	R_1052
-	R_672
-	R_1087
+	R_1069
+	R_731
+	R_664
+	R_764
+	R_1215
+	R_1039
+	R_664
+	R_1070
 	ADDQ $256, SI
-	R_749
+	R_716
 widen1:
-	R_677
-	R_1133
+	R_668
+	R_1116
 	VPSLLD $4, Y6, Y6
 	VPSLLD $4, Y7, Y7
-	R_356
+	R_453
 first1:
-	R_767
-	R_282
-	R_768
+	R_753
+	R_353
+	R_754
 half1:
-	R_646
-	R_742
-	R_672
-	R_774
-	R_953
-	R_769
+	R_635
+	R_731
+	R_664
+	R_764
+	R_910
+	R_755
 whole1:
-	R_108
+	R_106
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 
 TEXT ·integerAVX2FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
-tile:
-	R_1109
-group:
-	R_563
-shortOut:
-	R_431
-fullOut:
-	R_432
-scalesOut:
-	R_263
-codes:
 	R_185
-	R_140
+tile:
+	R_1067
+group:
+	R_539
+shortOut:
+	R_428
+fullOut:
+	R_429
+scalesOut:
+	R_174
+codes:
+	R_182
+	R_138
 step:
-	R_1163
-	R_1190
-	R_830
-	R_1208
+	R_1118
+	R_1166
+	R_827
+	R_1186
 	ADDQ $128, SI
 	ADDQ $16, BX
-	R_94
-	R_108
+	R_93
+	R_106
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 
 TEXT ·integerAVX2FP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_1132
+	R_1090
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_929
+	R_890
 step:
-	R_1163
-	R_1227
-	R_830
-	R_1248
-	R_662
-	R_896
+	R_1118
+	R_1207
+	R_827
+	R_1234
+	R_650
+	R_866
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 
 TEXT ·integerAVX2FP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_1112
+	R_1091
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_954
+	R_911
 step:
-	R_1163
-	R_1249
-	R_830
-	R_1306
+	R_1118
+	R_1235
+	R_827
+	R_1262
 	ADDQ $128, SI
 	ADDQ $48, BX
-	R_896
+	R_866
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 
 TEXT ·integerAVX2FP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_549
-	R_770
+	R_547
+	R_756
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_660
+	R_648
 step:
-	R_1163
-	R_1276
-	R_830
-	R_1335
+	R_1118
+	R_1263
+	R_827
+	R_1320
 	ADDQ $128, SI
 	ADDQ $64, BX
-	R_896
+	R_866
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 
 TEXT ·integerAVX2LevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_673
-	R_574
-	R_708
-	R_906
-	R_673
-	R_854
-	R_708
-	R_1205
+	R_363
+	R_665
+	R_565
+	R_701
+	R_884
+	R_665
+	R_842
+	R_701
+	R_1183
 widen0:
-	R_1063
+	R_1047
 first0:
-	R_1064
+	R_1048
 half0:
-	R_673
-	R_574
-	R_708
-	R_906
-	R_1049
+	R_665
+	R_565
+	R_701
+	R_884
+	R_1029
 whole0:
-	R_27
-	R_185
+	R_30
+	R_182
 part1:
-	R_1135
-	R_574
-	R_674
-	R_906
-	R_709
-	R_854
-	R_674
-	R_1205
+	R_1093
+	R_565
+	R_666
+	R_884
+	R_702
+	R_842
+	R_666
+	R_1183
 widen1:
-	R_261
-	R_766
-	R_62
+	R_259
+	R_752
+	R_92
 first1:
-	R_767
-	R_27
-	R_768
+	R_753
+	R_30
+	R_754
 half1:
-	R_709
-	R_574
-	R_674
-	R_906
+	R_702
+	R_565
+	R_666
+	R_884
 	ADDQ $16, BX
-	R_769
+	R_755
 whole1:
-	R_186
+	R_200
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_805
+	R_777
 tiles:
-	R_235
+	R_232
 factors:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_806
+	R_593
+	R_778
 
 TEXT ·integerAVX2LevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_673
-	R_608
-	R_708
-	R_1189
-	R_673
-	R_908
-	R_708
-	R_1225
+	R_363
+	R_665
+	R_597
+	R_701
+	R_1165
+	R_665
+	R_897
+	R_701
+	R_1205
 widen0:
-	R_1092
+	R_1075
 first0:
-	R_1066
+	R_1050
 half0:
-	R_673
-	R_608
-	R_708
-	R_632
-	R_662
-	R_370
+	R_665
+	R_597
+	R_701
+	R_621
+	R_650
+	R_367
 whole0:
-	R_53
-	R_185
+	R_90
+	R_182
 part1:
-	R_1135
-	R_608
-	R_674
-	R_1189
-	R_709
-	R_908
-	R_674
-	R_1225
+	R_1093
+	R_597
+	R_666
+	R_1165
+	R_702
+	R_897
+	R_666
+	R_1205
 widen1:
-	R_350
-	R_952
-	R_164
+	R_347
+	R_909
+	R_197
 first1:
-	R_767
-	R_53
-	R_768
+	R_753
+	R_90
+	R_754
 half1:
-	R_709
-	R_608
-	R_674
-	R_632
-	R_662
-	R_769
+	R_702
+	R_597
+	R_666
+	R_621
+	R_650
+	R_755
 whole1:
-	R_186
+	R_200
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_805
+	R_777
 tiles:
-	R_235
+	R_232
 factors:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_806
+	R_610
+	R_778
 
 TEXT ·integerAVX2LevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_673
-	R_634
-	R_708
-	R_923
-	R_673
-	R_982
-	R_708
-	R_1246
+	R_363
+	R_665
+	R_623
+	R_701
+	R_907
+	R_665
+	R_968
+	R_701
+	R_1232
 widen0:
-	R_1124
+	R_1109
 first0:
-	R_1125
+	R_1110
 half0:
-	R_673
-	R_634
-	R_708
-	R_923
-	R_1085
+	R_665
+	R_623
+	R_701
+	R_907
+	R_1063
 whole0:
-	R_167
-	R_185
+	R_239
+	R_182
 part1:
-	R_1135
-	R_634
-	R_674
-	R_923
-	R_709
-	R_982
-	R_674
-	R_1246
+	R_1093
+	R_623
+	R_666
+	R_907
+	R_702
+	R_968
+	R_666
+	R_1232
 widen1:
-	R_453
-	R_1133
+	R_452
+	R_1116
 	R_279
 first1:
-	R_767
-	R_167
-	R_768
+	R_753
+	R_239
+	R_754
 half1:
-	R_709
-	R_634
-	R_674
-	R_923
+	R_702
+	R_623
+	R_666
+	R_907
 	ADDQ $48, BX
-	R_769
+	R_755
 whole1:
-	R_186
+	R_200
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_805
+	R_777
 tiles:
-	R_235
+	R_232
 factors:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_806
+	R_632
+	R_778
 
 TEXT ·integerAVX2LevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_185
+	R_182
 part0:
-	R_366
-	R_673
-	R_742
-	R_708
-	R_950
-	R_673
-	R_1052
-	R_708
-	R_1274
+	R_363
+	R_665
+	R_731
+	R_701
+	R_937
+	R_665
+	R_1039
+	R_701
+	R_1261
 widen0:
-	R_1160
+	R_1146
 first0:
-	R_1127
+	R_1112
 half0:
-	R_673
-	R_742
-	R_708
-	R_950
-	R_1105
+	R_665
+	R_731
+	R_701
+	R_937
+	R_1086
 whole0:
-	R_282
-	R_185
+	R_353
+	R_182
 part1:
-	R_1135
-	R_742
-	R_674
-	R_950
-	R_709
-	R_1052
-	R_674
-	R_1274
+	R_1093
+	R_731
+	R_666
+	R_937
+	R_702
+	R_1039
+	R_666
+	R_1261
 widen1:
-	R_677
-	R_1133
+	R_668
+	R_1116
 	VPSLLD $4, Y6, Y6
 	VPSLLD $4, Y7, Y7
-	R_356
+	R_453
 first1:
-	R_767
-	R_282
-	R_768
+	R_753
+	R_353
+	R_754
 half1:
-	R_709
-	R_742
-	R_674
-	R_950
+	R_702
+	R_731
+	R_666
+	R_937
 	ADDQ $64, BX
-	R_769
+	R_755
 whole1:
-	R_186
+	R_200
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_805
+	R_777
 tiles:
-	R_235
+	R_232
 factors:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_806
+	R_663
+	R_778
 
 TEXT ·integerVNNI2Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_929
+	R_890
 step:
-	R_521
-	R_771
-	R_547
-	R_807
+	R_513
+	R_758
+	R_545
+	R_797
 	ADDQ $64, SI
-	R_930
+	R_891
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_748
+	R_715
 tiles:
-	R_235
+	R_232
 factors:
-	R_920
+	R_892
 begin:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_730
+	R_593
+	R_694
 
 TEXT ·integerVNNI2Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_660
+	R_648
 step:
-	R_521
-	R_831
-	R_547
-	R_832
+	R_513
+	R_780
+	R_545
+	R_798
 	ADDQ $64, SI
-	R_1114
+	R_1094
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_748
+	R_715
 tiles:
-	R_235
+	R_232
 factors:
-	R_898
+	R_893
 begin:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_730
+	R_610
+	R_694
 
 TEXT ·integerVNNI2Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_954
+	R_911
 step:
-	R_521
-	R_860
-	R_547
-	R_881
+	R_513
+	R_828
+	R_545
+	R_869
 	ADDQ $64, SI
-	R_739
+	R_726
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_748
+	R_715
 tiles:
-	R_235
+	R_232
 factors:
-	R_899
+	R_894
 begin:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_730
+	R_632
+	R_694
 
 TEXT ·integerVNNI2Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_660
+	R_648
 step:
-	R_521
-	R_882
-	R_547
-	R_941
+	R_513
+	R_870
+	R_545
+	R_896
 	ADDQ $64, SI
-	R_757
+	R_740
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_748
+	R_715
 tiles:
-	R_235
+	R_232
 factors:
-	R_900
+	R_938
 begin:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_730
+	R_663
+	R_694
 
 TEXT ·integerVNNI3Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_384
-	R_168
+	R_381
+	R_163
 step:
-	R_605
-	R_771
-	R_631
-	R_807
-	R_495
-	R_930
+	R_574
+	R_758
+	R_596
+	R_797
+	R_473
+	R_891
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_750
+	R_717
 tiles:
-	R_235
+	R_232
 factors:
-	R_920
+	R_892
 begin:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_751
+	R_593
+	R_718
 
 TEXT ·integerVNNI3Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_740
+	R_727
 step:
-	R_605
-	R_831
-	R_631
-	R_832
-	R_495
-	R_1114
+	R_574
+	R_780
+	R_596
+	R_798
+	R_473
+	R_1094
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_750
+	R_717
 tiles:
-	R_235
+	R_232
 factors:
-	R_898
+	R_893
 begin:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_751
+	R_610
+	R_718
 
 TEXT ·integerVNNI3Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_384
-	R_242
+	R_381
+	R_240
 step:
-	R_605
-	R_860
-	R_631
-	R_881
-	R_495
-	R_739
+	R_574
+	R_828
+	R_596
+	R_869
+	R_473
+	R_726
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_750
+	R_717
 tiles:
-	R_235
+	R_232
 factors:
-	R_899
+	R_894
 begin:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_751
+	R_632
+	R_718
 
 TEXT ·integerVNNI3Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_740
+	R_727
 step:
-	R_605
-	R_882
-	R_631
-	R_941
-	R_495
-	R_757
+	R_574
+	R_870
+	R_596
+	R_896
+	R_473
+	R_740
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_750
+	R_717
 tiles:
-	R_235
+	R_232
 factors:
-	R_900
+	R_938
 begin:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_751
+	R_663
+	R_718
 
 TEXT ·integerVNNI4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_929
+	R_890
 step:
-	R_535
-	R_771
-	R_536
-	R_1280
-	R_930
+	R_529
+	R_758
+	R_530
+	R_1266
+	R_891
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_920
+	R_892
 begin:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_538
+	R_593
+	R_532
 
 TEXT ·integerVNNI4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_660
+	R_648
 step:
-	R_535
-	R_831
-	R_536
-	R_832
-	R_662
-	R_745
-	R_186
+	R_529
+	R_780
+	R_530
+	R_798
+	R_650
+	R_733
+	R_200
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_898
+	R_893
 begin:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_538
+	R_610
+	R_532
 
 TEXT ·integerVNNI4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_954
+	R_911
 step:
-	R_535
-	R_860
-	R_536
-	R_1309
-	R_739
+	R_529
+	R_828
+	R_530
+	R_1293
+	R_726
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_899
+	R_894
 begin:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_538
+	R_632
+	R_532
 
 TEXT ·integerVNNI4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_660
+	R_648
 step:
-	R_535
-	R_882
-	R_536
-	R_1336
-	R_757
+	R_529
+	R_870
+	R_530
+	R_1321
+	R_740
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_900
+	R_938
 begin:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_538
+	R_663
+	R_532
 
 TEXT ·integerVNNI5Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_384
-	R_168
+	R_381
+	R_163
 step:
-	R_796
-	R_771
+	R_789
+	R_758
+	R_790
 	R_797
-	R_807
-	R_691
-	R_930
+	R_679
+	R_891
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_920
+	R_892
 begin:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_538
+	R_593
+	R_532
 
 TEXT ·integerVNNI5Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_740
+	R_727
 step:
-	R_796
-	R_831
-	R_797
-	R_832
-	R_691
-	R_1114
+	R_789
+	R_780
+	R_790
+	R_798
+	R_679
+	R_1094
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_898
+	R_893
 begin:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_538
+	R_610
+	R_532
 
 TEXT ·integerVNNI5Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_384
-	R_242
+	R_381
+	R_240
 step:
-	R_796
-	R_860
-	R_797
-	R_881
-	R_691
-	R_739
+	R_789
+	R_828
+	R_790
+	R_869
+	R_679
+	R_726
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_899
+	R_894
 begin:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_538
+	R_632
+	R_532
 
 TEXT ·integerVNNI5Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_740
+	R_727
 step:
-	R_796
-	R_882
-	R_797
-	R_941
-	R_691
-	R_757
+	R_789
+	R_870
+	R_790
+	R_896
+	R_679
+	R_740
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_557
+	R_552
 tiles:
-	R_235
+	R_232
 factors:
-	R_900
+	R_938
 begin:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_538
+	R_663
+	R_532
 
 TEXT ·integerVNNI6Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_384
-	R_168
+	R_381
+	R_163
 step:
-	R_828
-	R_771
-	R_829
-	R_807
-	R_719
-	R_930
+	R_792
+	R_758
+	R_826
+	R_797
+	R_709
+	R_891
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_801
+	R_774
 tiles:
-	R_235
+	R_232
 factors:
-	R_920
+	R_892
 begin:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_785
+	R_593
+	R_749
 
 TEXT ·integerVNNI6Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_740
+	R_727
 step:
-	R_828
-	R_831
-	R_829
-	R_832
-	R_719
-	R_1114
+	R_792
+	R_780
+	R_826
+	R_798
+	R_709
+	R_1094
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_801
+	R_774
 tiles:
-	R_235
+	R_232
 factors:
-	R_898
+	R_893
 begin:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_785
+	R_610
+	R_749
 
 TEXT ·integerVNNI6Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_384
-	R_242
+	R_381
+	R_240
 step:
+	R_792
 	R_828
-	R_860
-	R_829
-	R_881
-	R_719
-	R_739
+	R_826
+	R_869
+	R_709
+	R_726
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_801
+	R_774
 tiles:
-	R_235
+	R_232
 factors:
-	R_899
+	R_894
 begin:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_785
+	R_632
+	R_749
 
 TEXT ·integerVNNI6Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_740
+	R_727
 step:
-	R_828
-	R_882
-	R_829
-	R_941
-	R_719
-	R_757
+	R_792
+	R_870
+	R_826
+	R_896
+	R_709
+	R_740
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_801
+	R_774
 tiles:
-	R_235
+	R_232
 factors:
-	R_900
+	R_938
 begin:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_785
+	R_663
+	R_749
 
 TEXT ·integerVNNI8Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_1109
+	R_1067
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_929
+	R_890
 step:
-	R_560
-	R_771
-	R_607
-	R_807
+	R_555
+	R_758
+	R_577
+	R_797
 	ADDQ $256, SI
-	R_720
-	R_108
+	R_710
+	R_106
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 
 TEXT ·integerVNNI8Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_1132
+	R_1090
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_660
+	R_648
 step:
-	R_560
-	R_831
-	R_607
-	R_832
-	R_764
-	R_745
-	R_108
+	R_555
+	R_780
+	R_577
+	R_798
+	R_750
+	R_733
+	R_106
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 
 TEXT ·integerVNNI8Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_1112
+	R_1091
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_954
+	R_911
 step:
-	R_560
-	R_860
-	R_607
-	R_881
-	R_928
-	R_896
+	R_555
+	R_828
+	R_577
+	R_869
+	R_889
+	R_866
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 
 TEXT ·integerVNNI8Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_549
-	R_770
+	R_547
+	R_756
 group:
-	R_268
+	R_265
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_660
+	R_648
 step:
-	R_560
-	R_882
-	R_607
-	R_941
-	R_953
+	R_555
+	R_870
+	R_577
 	R_896
+	R_910
+	R_866
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 
 TEXT ·integerVNNIFP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_1109
+	R_1067
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_929
+	R_890
 step:
-	R_802
-	R_771
-	R_830
-	R_1280
-	R_720
-	R_108
+	R_794
+	R_758
+	R_827
+	R_1266
+	R_710
+	R_106
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 
 TEXT ·integerVNNIFP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_1132
+	R_1090
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_660
+	R_648
 step:
-	R_802
-	R_831
-	R_830
-	R_832
-	R_662
-	R_745
-	R_108
+	R_794
+	R_780
+	R_827
+	R_798
+	R_650
+	R_733
+	R_106
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 
 TEXT ·integerVNNIFP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_1112
+	R_1091
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_954
+	R_911
 step:
-	R_802
-	R_860
-	R_830
-	R_1309
+	R_794
+	R_828
+	R_827
+	R_1293
 	ADDQ $48, BX
-	R_896
+	R_866
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 
 TEXT ·integerVNNIFP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_549
-	R_770
+	R_547
+	R_756
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_660
+	R_648
 step:
-	R_802
-	R_882
-	R_830
-	R_1336
+	R_794
+	R_870
+	R_827
+	R_1321
 	ADDQ $64, BX
-	R_896
+	R_866
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 
 TEXT ·integerVNNILevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_604
+	R_591
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_929
+	R_890
 step:
-	R_565
-	R_771
-	R_566
-	R_1280
-	R_930
+	R_558
+	R_758
+	R_559
+	R_1266
+	R_891
 scaled:
-	R_391
+	R_388
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_501
+	R_494
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
+	R_391
 super:
-	R_805
+	R_777
 tiles:
-	R_235
+	R_232
 factors:
-	R_920
+	R_892
 begin:
-	R_620
+	R_592
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_621
-	R_806
+	R_593
+	R_778
 
 TEXT ·integerVNNILevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_622
+	R_608
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_263
+	R_174
 codes:
-	R_660
+	R_648
 step:
-	R_565
-	R_831
-	R_566
-	R_832
-	R_662
-	R_745
-	R_186
+	R_558
+	R_780
+	R_559
+	R_798
+	R_650
+	R_733
+	R_200
 scaled:
-	R_414
+	R_411
 added:
-	R_156
+	R_153
 groupBack:
 	R_24
 passed:
-	R_524
+	R_516
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
+	R_398
 super:
-	R_805
+	R_777
 tiles:
-	R_235
+	R_232
 factors:
-	R_898
+	R_893
 begin:
-	R_641
+	R_609
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_642
-	R_806
+	R_610
+	R_778
 
 TEXT ·integerVNNILevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_623
+	R_594
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_954
+	R_911
 step:
-	R_565
-	R_860
-	R_566
-	R_1309
-	R_739
+	R_558
+	R_828
+	R_559
+	R_1293
+	R_726
 scaled:
-	R_440
+	R_438
 added:
-	R_525
+	R_517
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_548
+	R_546
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
+	R_420
 super:
-	R_805
+	R_777
 tiles:
-	R_235
+	R_232
 factors:
-	R_899
+	R_894
 begin:
-	R_670
+	R_631
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_671
-	R_806
+	R_632
+	R_778
 
 TEXT ·integerVNNILevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_188
+	R_185
 tile:
-	R_288
+	R_285
 clear:
-	R_643
+	R_611
 group:
-	R_563
+	R_539
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_346
+	R_345
 strip:
 	XORL R15, R15
 codes:
-	R_660
+	R_648
 step:
-	R_565
-	R_882
-	R_566
-	R_1336
-	R_757
+	R_558
+	R_870
+	R_559
+	R_1321
+	R_740
 scaled:
-	R_476
+	R_477
 added:
-	R_528
+	R_520
 strips:
-	R_317
+	R_314
 groupBack:
 	R_24
 passed:
-	R_580
+	R_573
 tileEnd:
-	R_157
+	R_154
 last:
-	R_190
+	R_187
 end:
 	VZEROUPPER
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
+	R_451
 super:
-	R_805
+	R_777
 tiles:
-	R_235
+	R_232
 factors:
-	R_900
+	R_938
 begin:
-	R_706
+	R_662
 tilesBack:
-	R_237
+	R_234
 superPassed:
-	R_707
-	R_806
+	R_663
+	R_778
 
 TEXT ·integerUnpackAVX22(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_949
-	CALL integerFactors2KAVX2<>(SB)
-	LEAQ integerSuper2KAVX2<>(SB), R14
-	MOVQ R14, integerArgs_unpack(AX)
+	R_669
 group:
-	R_903
+	R_867
 step:
 	VMOVDQU 0(SI), Y14
-	R_1136
-	R_820
+	R_1119
+	R_810
 	VMOVDQU 32(SI), Y14
-	R_1136
-	R_821
+	R_1119
+	R_811
 	VMOVDQU 0(SI), Y14
-	R_1164
-	R_822
+	R_1149
+	R_812
 	VMOVDQU 32(SI), Y14
-	R_1164
-	R_823
+	R_1149
+	R_813
 	ADDQ $64, SI
-	R_1068
+	R_914
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerUnpackAVX23(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_949
-	CALL integerFactors3KAVX2<>(SB)
-	LEAQ integerSuper3KAVX2<>(SB), R14
-	MOVQ R14, integerArgs_unpack(AX)
+	R_669
 group:
-	R_1255
+	R_1217
 step:
 	VMOVDQU 0(SI), Y14
-	R_1136
+	R_1119
 	VPBROADCASTD 0(DI), Y14
 	R_43
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 8(DI), Y14
-	R_1117
-	R_820
+	R_1097
+	R_810
 	VMOVDQU 32(SI), Y14
-	R_1136
+	R_1119
 	VPBROADCASTD 4(DI), Y14
 	R_43
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 12(DI), Y14
-	R_1117
-	R_821
+	R_1097
+	R_811
 	VMOVDQU 0(SI), Y14
-	R_1164
+	R_1149
 	VPBROADCASTD 16(DI), Y14
 	R_43
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 24(DI), Y14
-	R_1117
-	R_822
+	R_1097
+	R_812
 	VMOVDQU 32(SI), Y14
-	R_1164
+	R_1149
 	VPBROADCASTD 20(DI), Y14
 	R_43
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 28(DI), Y14
-	R_1117
-	R_823
-	R_495
-	R_1068
+	R_1097
+	R_813
+	R_473
+	R_914
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerUnpackAVX24(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_949
-	CALL integerFactorsKAVX2<>(SB)
-	LEAQ integerSuperKAVX2<>(SB), R14
-	MOVQ R14, integerArgs_unpack(AX)
+	R_669
 group:
-	R_903
+	R_867
 step:
-	R_1118
-	R_1137
-	R_1165
-	R_1197
-	R_1367
-	R_1068
+	R_1098
+	R_1120
+	R_1150
+	R_1177
+	R_1342
+	R_914
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerUnpackAVX25(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_949
-	CALL integerFactorsKAVX2<>(SB)
-	LEAQ integerSuperKAVX2<>(SB), R14
-	MOVQ R14, integerArgs_unpack(AX)
+	R_669
 group:
-	R_1255
+	R_1217
 step:
-	R_1118
+	R_1098
 	VPBROADCASTD 0(DI), Y14
-	R_90
+	R_89
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 8(DI), Y14
-	R_1138
-	R_1137
+	R_1121
+	R_1120
 	VPBROADCASTD 4(DI), Y14
-	R_90
+	R_89
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 12(DI), Y14
-	R_1138
-	R_1165
+	R_1121
+	R_1150
 	VPBROADCASTD 16(DI), Y14
-	R_90
+	R_89
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 24(DI), Y14
-	R_1138
-	R_1197
+	R_1121
+	R_1177
 	VPBROADCASTD 20(DI), Y14
-	R_90
+	R_89
 	VPOR Y14, Y12, Y12
 	VPBROADCASTD 28(DI), Y14
-	R_1138
-	R_823
-	R_691
-	R_1068
+	R_1121
+	R_813
+	R_679
+	R_914
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerUnpackAVX26(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_949
-	CALL integerFactors6KAVX2<>(SB)
-	LEAQ integerSuper6KAVX2<>(SB), R14
-	MOVQ R14, integerArgs_unpack(AX)
+	R_669
 group:
-	R_1255
+	R_1217
 step:
-	R_1118
+	R_1098
 	VMOVDQU 0(DI), Y14
-	R_436
+	R_434
 	VPOR Y14, Y12, Y12
 	VMOVDQU 0(DI), Y14
 	R_455
 	VPOR Y14, Y13, Y13
-	R_1137
+	R_1120
 	VMOVDQU 32(DI), Y14
-	R_436
+	R_434
 	VPOR Y14, Y12, Y12
 	VMOVDQU 32(DI), Y14
 	R_455
 	VPOR Y14, Y13, Y13
-	R_1165
-	R_718
+	R_1150
+	R_708
 	VPOR Y14, Y12, Y12
 	VMOVDQU 0(DI), Y14
 	R_482
 	VPOR Y14, Y13, Y13
-	R_1197
-	R_694
+	R_1177
+	R_682
 	VPOR Y14, Y12, Y12
 	VMOVDQU 32(DI), Y14
 	R_482
 	VPOR Y14, Y13, Y13
-	R_823
-	R_719
-	R_1068
+	R_813
+	R_709
+	R_914
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerUnpackAVX28(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_679
+	R_669
 group:
-	R_903
+	R_867
 	MOVQ CX, R14
 	SHLQ $8, R14
 step:
-	R_824
-	R_843
+	R_815
+	R_837
 	VMOVDQU Y14, 0(BX)(R14*1)
 	VMOVDQU Y12, 0(BX)
-	R_868
+	R_855
 	VMOVDQU Y14, 64(BX)(R14*1)
 	VMOVDQU Y13, 64(BX)
-	R_827
-	R_843
+	R_818
+	R_837
 	VMOVDQU Y14, 32(BX)(R14*1)
 	VMOVDQU Y12, 32(BX)
-	R_868
+	R_855
 	VMOVDQU Y14, 96(BX)(R14*1)
 	VMOVDQU Y13, 96(BX)
-	R_844
-	R_843
+	R_819
+	R_837
 	VMOVDQU Y14, 128(BX)(R14*1)
 	VMOVDQU Y12, 128(BX)
-	R_868
+	R_855
 	VMOVDQU Y14, 192(BX)(R14*1)
 	VMOVDQU Y13, 192(BX)
-	R_845
-	R_843
+	R_820
+	R_837
 	VMOVDQU Y14, 160(BX)(R14*1)
 	VMOVDQU Y12, 160(BX)
-	R_868
+	R_855
 	VMOVDQU Y14, 224(BX)(R14*1)
 	VMOVDQU Y13, 224(BX)
 	ADDQ $256, SI
-	R_681
+	R_670
 	ADDQ R14, BX
-	R_152
-	R_229
+	R_149
+	R_226
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerUnpackVNNI8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_679
+	R_669
 group:
-	R_903
+	R_867
 step:
-	R_824
+	R_815
+	R_810
+	R_818
+	R_811
+	R_819
+	R_812
 	R_820
-	R_827
-	R_821
-	R_844
-	R_822
-	R_845
-	R_823
+	R_813
 	ADDQ $256, SI
-	R_681
-	R_152
-	R_229
+	R_914
 shortOut:
-	R_230
+	R_227
 fullOut:
-	R_309
+	R_306
 pointsOut:
-	R_200
+	R_196
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerUnpackAVX2FP4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_679
+	R_669
 group:
-	R_903
+	R_867
 step:
-	R_1118
-	R_1119
-	R_1137
-	R_1119
-	R_1165
-	R_1119
-	R_1197
-	R_1119
-	R_1367
-	R_681
-	R_152
-	R_259
+	R_1098
+	R_1099
+	R_1120
+	R_1099
+	R_1150
+	R_1099
+	R_1177
+	R_1099
+	R_1342
+	R_670
+	R_149
+	R_257
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerUnpackAVX2Levels(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_949
-	CALL integerFactorsXSAVX2<>(SB)
-	LEAQ integerSuperXSAVX2<>(SB), R14
-	MOVQ R14, integerArgs_unpack(AX)
-	MOVQ integerArgs_decoded(AX), R14
-	VMOVDQU 0(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1024(R14)
-	VMOVDQU 32(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1056(R14)
-	VMOVDQU 64(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1088(R14)
-	VMOVDQU 96(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1120(R14)
-	VMOVDQU 128(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1152(R14)
-	VMOVDQU 160(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1184(R14)
-	VMOVDQU 192(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1216(R14)
-	VMOVDQU 224(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1248(R14)
-	VMOVDQU 256(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1280(R14)
-	VMOVDQU 288(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1312(R14)
-	VMOVDQU 320(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1344(R14)
-	VMOVDQU 352(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1376(R14)
-	VMOVDQU 384(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1408(R14)
-	VMOVDQU 416(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1440(R14)
-	VMOVDQU 448(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1472(R14)
-	VMOVDQU 480(R14), Y12
-	VPSLLW $4, Y12, Y12
-	VMOVDQU Y12, 1504(R14)
+	R_669
 group:
-	R_903
+	R_867
 	MOVQ CX, R14
 	SHLQ $8, R14
 step:
 	VMOVDQU 0(SI), Y12
-	R_869
-	R_843
+	R_838
+	R_837
 	VMOVDQU Y14, 0(BX)(R14*1)
 	VMOVDQU Y12, 0(BX)
-	R_868
+	R_855
 	VMOVDQU Y14, 64(BX)(R14*1)
 	VMOVDQU Y13, 64(BX)
 	VMOVDQU 32(SI), Y12
-	R_869
-	R_843
+	R_838
+	R_837
 	VMOVDQU Y14, 32(BX)(R14*1)
 	VMOVDQU Y12, 32(BX)
-	R_868
+	R_855
 	VMOVDQU Y14, 96(BX)(R14*1)
 	VMOVDQU Y13, 96(BX)
 	VMOVDQU 64(SI), Y12
-	R_869
-	R_843
+	R_838
+	R_837
 	VMOVDQU Y14, 128(BX)(R14*1)
 	VMOVDQU Y12, 128(BX)
-	R_868
+	R_855
 	VMOVDQU Y14, 192(BX)(R14*1)
 	VMOVDQU Y13, 192(BX)
 	VMOVDQU 96(SI), Y12
-	R_869
-	R_843
+	R_838
+	R_837
 	VMOVDQU Y14, 160(BX)(R14*1)
 	VMOVDQU Y12, 160(BX)
-	R_868
+	R_855
 	VMOVDQU Y14, 224(BX)(R14*1)
 	VMOVDQU Y13, 224(BX)
 	ADDQ $128, SI
-	R_681
+	R_670
 	ADDQ R14, BX
-	R_922
-	R_259
+	R_149
+	R_257
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerUnpackVNNILevels(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_949
-	CALL integerFactorsXSAVX2<>(SB)
-	LEAQ integerSuperXSAVX2<>(SB), R14
-	MOVQ R14, integerArgs_unpack(AX)
+	R_669
 group:
-	R_903
+	R_867
 step:
 	VMOVDQU 0(SI), Y12
-	R_869
-	R_820
+	R_838
+	R_810
 	VMOVDQU 32(SI), Y12
-	R_869
-	R_821
+	R_838
+	R_811
 	VMOVDQU 64(SI), Y12
-	R_869
-	R_822
+	R_838
+	R_812
 	VMOVDQU 96(SI), Y12
-	R_869
-	R_1367
-	R_681
-	R_922
-	R_259
+	R_838
+	R_1342
+	R_670
+	R_149
+	R_257
 shortOut:
-	R_431
+	R_428
 fullOut:
-	R_432
+	R_429
 scalesOut:
-	R_712
+	R_671
 	RET
 
 TEXT ·integerPanelRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
 	MOVQ integerArgs_steps(AX), CX
-	R_168
+	R_163
 step:
-	R_488
-	R_467
-	R_29
+	R_487
+	R_466
+	R_27
 	VPBROADCASTD 4(BX), Y13
-	R_468
-	R_1239
 	R_467
-	R_470
+	R_1200
+	R_466
+	R_469
 	VPBROADCASTD 12(BX), Y13
-	R_468
+	R_467
 	ADDQ $256, SI
-	R_720
-	R_471
+	R_710
+	R_38
 scaled:
-	R_391
+	R_388
 added:
 	ADDQ $128, SI
-	R_1240
+	R_1201
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
-factors:
-	R_920
-begin:
-	R_1256
-	RET
+	R_391
 
 TEXT ·integerPanelRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_847
+	R_822
 step:
-	R_1072
-	R_363
-	R_1121
-	R_1257
-	R_467
+	R_1035
+	R_360
+	R_1101
+	R_1241
+	R_466
 	VPBROADCASTD 20(BX), Y13
-	R_468
-	R_470
+	R_467
+	R_469
 	VPBROADCASTD 24(BX), Y13
-	R_572
+	R_563
 	VPBROADCASTD 28(BX), Y13
-	R_573
-	R_764
-	R_745
-	R_471
+	R_564
+	R_750
+	R_733
+	R_38
 scaled:
-	R_414
+	R_411
 added:
 	ADDQ $128, SI
-	R_1258
+	R_1218
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
-factors:
-	R_898
-begin:
-	R_1281
-	RET
+	R_398
 
 TEXT ·integerPanelRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_1261
+	R_1219
 step:
-	R_1072
+	R_1035
 	VPBROADCASTD 8(BX), Y13
-	R_572
-	R_29
+	R_563
+	R_27
 	VPBROADCASTD 12(BX), Y13
-	R_573
-	R_1282
+	R_564
+	R_1267
 	VPBROADCASTD 20(BX), Y13
-	R_933
-	R_469
-	VPBROADCASTD 24(BX), Y13
-	R_467
-	VPBROADCASTD 28(BX), Y13
+	R_917
 	R_468
+	VPBROADCASTD 24(BX), Y13
+	R_466
+	VPBROADCASTD 28(BX), Y13
+	R_467
 	VPBROADCASTD 32(BX), Y13
-	R_572
-	R_1244
-	R_573
+	R_563
+	R_1220
+	R_564
 	VPBROADCASTD 40(BX), Y13
-	R_683
+	R_654
 	VPBROADCASTD 44(BX), Y13
-	R_933
-	R_928
-	R_94
+	R_917
+	R_889
+	R_93
 	VPADDD Y6, Y0, Y0
 	VPADDD Y7, Y1, Y1
 	VPADDD Y8, Y2, Y2
 	VPADDD Y9, Y3, Y3
 	VPADDD Y10, Y4, Y4
 	VPADDD Y11, Y5, Y5
-	R_471
+	R_38
 scaled:
-	R_440
+	R_438
 added:
 	ADDQ $128, SI
-	R_1283
+	R_1242
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
-factors:
-	R_899
-begin:
-	R_1310
-	RET
+	R_420
 
 TEXT ·integerPanelRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_847
+	R_822
 step:
-	R_1245
-	R_386
-	R_467
+	R_1221
+	R_342
+	R_466
 	VPBROADCASTD 20(BX), Y13
-	R_468
+	R_467
 	VPBROADCASTD 24(BX), Y13
-	R_572
+	R_563
 	VPBROADCASTD 28(BX), Y13
-	R_573
-	R_1286
-	R_467
+	R_564
+	R_1222
+	R_466
 	VPBROADCASTD 36(BX), Y13
-	R_468
-	VPBROADCASTD 40(BX), Y13
-	R_572
-	VPBROADCASTD 44(BX), Y13
-	R_573
-	R_470
-	VPBROADCASTD 48(BX), Y13
 	R_467
+	VPBROADCASTD 40(BX), Y13
+	R_563
+	VPBROADCASTD 44(BX), Y13
+	R_564
+	R_469
+	VPBROADCASTD 48(BX), Y13
+	R_466
 	VPBROADCASTD 52(BX), Y13
-	R_468
+	R_467
 	VPBROADCASTD 56(BX), Y13
-	R_572
+	R_563
 	VPBROADCASTD 60(BX), Y13
-	R_573
-	R_953
-	R_848
+	R_564
+	R_910
+	R_823
 scaled:
-	R_476
+	R_477
 added:
 	ADDQ $128, SI
-	R_1311
+	R_1268
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
-factors:
-	R_900
-begin:
-	R_1337
-	RET
+	R_451
 
 TEXT ·integerPanelRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_1096
+	R_1052
 step:
-	R_1245
-	R_1282
-	R_1262
-	R_467
+	R_1221
+	R_1267
+	R_1223
+	R_466
 	VPBROADCASTD 24(BX), Y13
-	R_468
+	R_467
 	VPBROADCASTD 28(BX), Y13
-	R_572
+	R_563
 	VPBROADCASTD 32(BX), Y13
-	R_573
+	R_564
 	VPBROADCASTD 36(BX), Y13
-	R_683
-	R_1314
-	R_467
+	R_654
+	R_1269
+	R_466
 	VPBROADCASTD 44(BX), Y13
-	R_468
-	VPBROADCASTD 48(BX), Y13
-	R_572
-	VPBROADCASTD 52(BX), Y13
-	R_573
-	VPBROADCASTD 56(BX), Y13
-	R_683
-	R_1263
 	R_467
+	VPBROADCASTD 48(BX), Y13
+	R_563
+	VPBROADCASTD 52(BX), Y13
+	R_564
+	VPBROADCASTD 56(BX), Y13
+	R_654
+	R_1243
+	R_466
 	VPBROADCASTD 64(BX), Y13
-	R_468
+	R_467
 	VPBROADCASTD 68(BX), Y13
-	R_572
+	R_563
 	VPBROADCASTD 72(BX), Y13
-	R_573
+	R_564
 	VPBROADCASTD 76(BX), Y13
-	R_683
-	R_1264
-	R_848
+	R_654
+	R_1244
+	R_823
 scaled:
-	R_1338
+	R_1294
 added:
 	ADDQ $128, SI
-	R_1339
+	R_1295
 	RET
 other:
-	R_1340
+	R_1322
 multiply:
-	R_1294
+	R_1252
 points:
-	R_1368
+	R_1323
 early:
-	R_1321
-factors:
-	R_722
-	VPMULLD Y14, Y8, Y8
-	VPMULLD Y15, Y9, Y9
-	R_1140
-begin:
-	R_1369
-	RET
+	R_1277
 
 TEXT ·integerPanelRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_1261
+	R_1219
 step:
-	R_1245
-	R_1282
+	R_1221
+	R_1267
 	VPBROADCASTD 20(BX), Y13
-	R_933
-	R_410
-	R_467
+	R_917
+	R_383
+	R_466
 	VPBROADCASTD 28(BX), Y13
-	R_468
+	R_467
 	VPBROADCASTD 32(BX), Y13
-	R_572
+	R_563
 	VPBROADCASTD 36(BX), Y13
-	R_573
+	R_564
 	VPBROADCASTD 40(BX), Y13
-	R_683
+	R_654
 	VPBROADCASTD 44(BX), Y13
-	R_933
-	R_469
+	R_917
+	R_468
 	VPBROADCASTD 48(BX), Y13
-	R_467
+	R_466
 	VPBROADCASTD 52(BX), Y13
-	R_468
-	VPBROADCASTD 56(BX), Y13
-	R_572
-	VPBROADCASTD 60(BX), Y13
-	R_573
-	VPBROADCASTD 64(BX), Y13
-	R_683
-	VPBROADCASTD 68(BX), Y13
-	R_933
-	R_1300
 	R_467
+	VPBROADCASTD 56(BX), Y13
+	R_563
+	VPBROADCASTD 60(BX), Y13
+	R_564
+	VPBROADCASTD 64(BX), Y13
+	R_654
+	VPBROADCASTD 68(BX), Y13
+	R_917
+	R_1278
+	R_466
 	VPBROADCASTD 76(BX), Y13
-	R_468
+	R_467
 	VPBROADCASTD 80(BX), Y13
-	R_572
+	R_563
 	VPBROADCASTD 84(BX), Y13
-	R_573
+	R_564
 	VPBROADCASTD 88(BX), Y13
-	R_683
+	R_654
 	VPBROADCASTD 92(BX), Y13
-	R_933
-	R_1301
-	R_848
+	R_917
+	R_1279
+	R_823
 scaled:
-	R_1390
+	R_1343
 added:
 	ADDQ $128, SI
-	R_1372
+	R_1326
 	RET
 other:
-	R_1400
+	R_1353
 multiply:
-	R_1375
+	R_1329
 points:
-	R_1406
+	R_1359
 early:
-	R_1402
-factors:
-	R_722
-	VPMULLD Y14, Y8, Y8
-	VPMULLD Y15, Y9, Y9
-	VPMULLD Y14, Y10, Y10
-	VPMULLD Y15, Y11, Y11
-	R_1140
-	R_1364
-begin:
-	R_1395
-	RET
+	R_1355
 
 TEXT ·integerPlainRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_969
+	R_947
 part:
-	R_970
-	R_676
-	R_29
-	VPBROADCASTD 4(BX), Y13
-	R_144
-	R_1239
-	R_144
-	R_470
-	R_1142
-	R_971
-	VPBROADCASTD 16(BX), Y13
-	R_144
-	R_972
-	VPBROADCASTD 20(BX), Y13
-	R_144
-	R_973
-	VPBROADCASTD 24(BX), Y13
-	R_144
-	R_974
-	VPBROADCASTD 28(BX), Y13
-	R_144
-	ADDQ $512, SI
-	R_1187
-widen:
-	R_261
-	R_975
-	R_62
-first:
-	R_1025
-more:
+	R_948
+	R_644
+	VPMADDUBSW Y13, Y15, Y1
 	R_27
-	R_979
-half:
-	R_676
-	R_29
 	VPBROADCASTD 4(BX), Y13
-	R_144
-	R_1239
-	R_144
-	R_470
-	R_1142
+	R_141
+	R_1200
+	R_141
+	R_469
+	R_1103
+	R_949
+	VPBROADCASTD 16(BX), Y13
+	R_141
+	R_950
+	VPBROADCASTD 20(BX), Y13
+	R_141
+	R_951
+	VPBROADCASTD 24(BX), Y13
+	R_141
+	R_952
+	VPBROADCASTD 28(BX), Y13
+	R_141
+	ADDQ $512, SI
+	R_1163
+widen:
+	R_259
+	R_953
+	R_92
+first:
+	R_1010
+more:
+	R_30
+	R_957
+half:
+	R_644
+	VPMADDUBSW Y13, Y15, Y1
+	R_27
+	VPBROADCASTD 4(BX), Y13
+	R_141
+	R_1200
+	R_141
+	R_469
+	R_1103
 	ADDQ $256, SI
 	ADDQ $16, BX
-	R_980
+	R_958
 planesEnd:
-	R_994
+	R_978
 whole:
-	R_471
+	R_38
 scaled:
-	R_391
+	R_388
 added:
-	R_995
-	R_1240
+	R_979
+	R_1201
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
-factors:
-	R_1256
-	RET
+	R_391
 
 TEXT ·integerPlainRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_969
+	R_947
 part:
-	R_970
-	R_744
-	R_363
-	R_144
+	R_948
+	R_704
+	R_360
+	R_141
 	VPBROADCASTD 12(BX), Y13
-	R_183
-	R_1257
-	R_1167
-	R_470
-	R_1144
-	R_971
+	R_180
+	R_1241
+	R_1122
+	R_469
+	R_1105
+	R_949
 	VPBROADCASTD 32(BX), Y13
-	R_1385
-	R_972
+	R_1337
+	R_950
 	VPBROADCASTD 40(BX), Y13
-	R_1386
-	R_973
-	R_1054
-	R_974
+	R_1338
+	R_951
+	R_1011
+	R_952
 	VPBROADCASTD 56(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 60(BX), Y13
-	R_183
+	R_180
 	ADDQ $512, SI
-	R_603
+	R_590
 widen:
-	R_350
-	R_975
-	R_164
+	R_347
+	R_953
+	R_197
 first:
-	R_1025
+	R_1010
 more:
-	R_53
-	R_979
+	R_90
+	R_957
 half:
-	R_744
-	R_363
-	R_144
+	R_704
+	R_360
+	R_141
 	VPBROADCASTD 12(BX), Y13
-	R_183
-	R_1257
-	R_1167
-	R_470
-	R_1144
-	R_764
-	R_980
+	R_180
+	R_1241
+	R_1122
+	R_469
+	R_1105
+	R_750
+	R_958
 planesEnd:
-	R_994
+	R_978
 whole:
-	R_471
+	R_38
 scaled:
-	R_414
+	R_411
 added:
-	R_995
-	R_1258
+	R_979
+	R_1218
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
-factors:
-	R_1281
-	RET
+	R_398
 
 TEXT ·integerPlainRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_969
+	R_947
 part:
-	R_970
-	R_871
-	R_29
-	R_1142
+	R_948
+	R_839
+	R_27
+	R_1103
 	VPBROADCASTD 16(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 20(BX), Y13
-	R_257
-	R_469
-	R_1144
-	R_1145
-	R_1244
-	R_144
+	R_255
+	R_468
+	R_1105
+	R_1106
+	R_1220
+	R_141
 	VPBROADCASTD 40(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 44(BX), Y13
-	R_257
-	R_971
-	R_1097
-	R_972
+	R_255
+	R_949
+	R_1053
+	R_950
 	VPBROADCASTD 60(BX), Y13
-	R_1403
-	R_973
+	R_1356
+	R_951
 	VPBROADCASTD 72(BX), Y13
-	R_1407
-	R_974
+	R_1360
+	R_952
 	VPBROADCASTD 84(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 88(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 92(BX), Y13
-	R_257
+	R_255
 	ADDQ $512, SI
-	R_731
+	R_695
 widen:
-	R_453
-	R_975
+	R_452
+	R_953
 	R_279
 first:
-	R_1025
+	R_1010
 more:
-	R_167
-	R_979
+	R_239
+	R_957
 half:
-	R_871
-	R_29
-	R_1142
+	R_839
+	R_27
+	R_1103
 	VPBROADCASTD 16(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 20(BX), Y13
-	R_257
-	R_469
-	R_1144
-	R_1145
-	R_1244
-	R_144
+	R_255
+	R_468
+	R_1105
+	R_1106
+	R_1220
+	R_141
 	VPBROADCASTD 40(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 44(BX), Y13
-	R_257
-	R_928
-	R_980
+	R_255
+	R_889
+	R_958
 planesEnd:
-	R_994
+	R_978
 whole:
-	R_471
+	R_38
 scaled:
-	R_440
+	R_438
 added:
-	R_995
-	R_1283
+	R_979
+	R_1242
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
-factors:
-	R_1310
-	RET
+	R_420
 
 TEXT ·integerPlainRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_969
+	R_947
 part:
-	R_970
-	R_1028
-	R_386
-	R_1167
+	R_948
+	R_982
+	R_342
+	R_1122
 	VPBROADCASTD 24(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 28(BX), Y13
-	R_303
-	R_1286
-	R_1385
+	R_298
+	R_1222
+	R_1337
 	VPBROADCASTD 40(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 44(BX), Y13
-	R_303
-	R_470
-	R_1168
-	R_971
+	R_298
+	R_469
+	R_1123
+	R_949
 	VPBROADCASTD 64(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 68(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 72(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 76(BX), Y13
-	R_303
-	R_972
+	R_298
+	R_950
 	VPBROADCASTD 80(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 84(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 88(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 92(BX), Y13
-	R_303
-	R_973
+	R_298
+	R_951
 	VPBROADCASTD 96(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 100(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 104(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 108(BX), Y13
-	R_303
-	R_974
+	R_298
+	R_952
 	VPBROADCASTD 112(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 116(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 120(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 124(BX), Y13
-	R_303
+	R_298
 	ADDQ $512, SI
-	R_749
+	R_716
 widen:
-	R_677
-	R_975
-	R_356
-first:
-	R_1025
-more:
-	R_282
-	R_979
-half:
-	R_1028
-	R_386
-	R_1167
-	VPBROADCASTD 24(BX), Y13
-	R_257
-	VPBROADCASTD 28(BX), Y13
-	R_303
-	R_1286
-	R_1385
-	VPBROADCASTD 40(BX), Y13
-	R_257
-	VPBROADCASTD 44(BX), Y13
-	R_303
-	R_470
-	R_1168
+	R_668
 	R_953
-	R_980
+	R_453
+first:
+	R_1010
+more:
+	R_353
+	R_957
+half:
+	R_982
+	R_342
+	R_1122
+	VPBROADCASTD 24(BX), Y13
+	R_255
+	VPBROADCASTD 28(BX), Y13
+	R_298
+	R_1222
+	R_1337
+	VPBROADCASTD 40(BX), Y13
+	R_255
+	VPBROADCASTD 44(BX), Y13
+	R_298
+	R_469
+	R_1123
+	R_910
+	R_958
 planesEnd:
-	R_994
+	R_978
 whole:
-	R_471
+	R_38
 scaled:
-	R_476
+	R_477
 added:
-	R_995
-	R_1311
+	R_979
+	R_1268
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
-factors:
-	R_1337
-	RET
+	R_451
 
 TEXT ·integerPlainRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_969
+	R_947
 part:
-	R_970
-	R_1169
-	R_1262
-	R_144
+	R_948
+	R_1151
+	R_1223
+	R_141
 	VPBROADCASTD 24(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 28(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 32(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 36(BX), Y13
-	R_390
-	R_1314
-	R_1386
+	R_387
+	R_1269
+	R_1338
 	VPBROADCASTD 48(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 52(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 56(BX), Y13
-	R_390
-	R_1263
-	R_1403
+	R_387
+	R_1243
+	R_1356
 	VPBROADCASTD 72(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 76(BX), Y13
-	R_390
-	R_971
+	R_387
+	R_949
 	VPBROADCASTD 80(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 84(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 88(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 92(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 96(BX), Y13
-	R_390
-	R_972
+	R_387
+	R_950
 	VPBROADCASTD 100(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 104(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 108(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 112(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 116(BX), Y13
-	R_390
-	R_973
+	R_387
+	R_951
 	VPBROADCASTD 120(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 124(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 128(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 132(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 136(BX), Y13
-	R_390
-	R_974
+	R_387
+	R_952
 	VPBROADCASTD 140(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 144(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 148(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 152(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 156(BX), Y13
-	R_390
+	R_387
 	ADDQ $512, SI
 	ADDQ $160, BX
 	SUBQ $2, CX
 widen:
-	R_677
+	R_668
 	VPMADDWD 0(R14), Y8, Y8
 	VPMADDWD 32(R14), Y9, Y9
-	R_975
-	R_356
-	R_964
+	R_953
+	R_453
+	VPADDD 256(R13), Y8, Y8
+	VPADDD 288(R13), Y9, Y9
 first:
-	R_1025
+	R_1010
 more:
-	R_870
-	R_979
+	R_353
+	VMOVDQU Y8, 256(R13)
+	VMOVDQU Y9, 288(R13)
+	R_957
 half:
-	R_1169
-	R_1262
-	R_144
+	R_1151
+	R_1223
+	R_141
 	VPBROADCASTD 24(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 28(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 32(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 36(BX), Y13
-	R_390
-	R_1314
-	R_1386
-	VPBROADCASTD 48(BX), Y13
-	R_257
-	VPBROADCASTD 52(BX), Y13
-	R_303
-	VPBROADCASTD 56(BX), Y13
-	R_390
-	R_1263
-	R_1403
-	VPBROADCASTD 72(BX), Y13
-	R_303
-	VPBROADCASTD 76(BX), Y13
-	R_390
-	R_1264
-	R_980
-planesEnd:
-	R_994
-whole:
-	R_471
-scaled:
+	R_387
+	R_1269
 	R_1338
+	VPBROADCASTD 48(BX), Y13
+	R_255
+	VPBROADCASTD 52(BX), Y13
+	R_298
+	VPBROADCASTD 56(BX), Y13
+	R_387
+	R_1243
+	R_1356
+	VPBROADCASTD 72(BX), Y13
+	R_298
+	VPBROADCASTD 76(BX), Y13
+	R_387
+	R_1244
+	R_958
+planesEnd:
+	R_978
+whole:
+	R_38
+scaled:
+	R_1294
 added:
-	R_995
-	R_1339
+	R_979
+	R_1295
 	RET
 other:
-	R_1340
+	R_1322
 multiply:
-	R_1294
+	R_1252
 points:
-	R_1368
+	R_1323
 early:
-	R_1321
-factors:
-	R_1369
-	RET
+	R_1277
 
 TEXT ·integerPlainRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_969
+	R_947
 part:
-	R_970
-	R_1169
+	R_948
+	R_1151
 	VPBROADCASTD 20(BX), Y13
 	VPMADDUBSW Y13, Y14, Y10
 	VPMADDUBSW Y13, Y15, Y11
-	R_410
-	R_1026
-	R_1145
+	R_383
+	R_980
+	R_1106
 	VPBROADCASTD 36(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 40(BX), Y13
-	R_390
+	R_387
 	VPBROADCASTD 44(BX), Y13
-	R_714
-	R_469
-	R_1168
+	R_673
+	R_468
+	R_1123
 	VPBROADCASTD 64(BX), Y13
-	R_390
+	R_387
 	VPBROADCASTD 68(BX), Y13
-	R_714
-	R_1300
-	R_1407
+	R_673
+	R_1278
+	R_1360
 	VPBROADCASTD 84(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 88(BX), Y13
-	R_390
+	R_387
 	VPBROADCASTD 92(BX), Y13
-	R_714
-	R_971
+	R_673
+	R_949
 	VPBROADCASTD 96(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 100(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 104(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 108(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 112(BX), Y13
-	R_390
+	R_387
 	VPBROADCASTD 116(BX), Y13
-	R_714
-	R_972
+	R_673
+	R_950
 	VPBROADCASTD 120(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 124(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 128(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 132(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 136(BX), Y13
-	R_390
+	R_387
 	VPBROADCASTD 140(BX), Y13
-	R_714
-	R_973
+	R_673
+	R_951
 	VPBROADCASTD 144(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 148(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 152(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 156(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 160(BX), Y13
-	R_390
+	R_387
 	VPBROADCASTD 164(BX), Y13
-	R_714
-	R_974
+	R_673
+	R_952
 	VPBROADCASTD 168(BX), Y13
-	R_144
+	R_141
 	VPBROADCASTD 172(BX), Y13
-	R_183
+	R_180
 	VPBROADCASTD 176(BX), Y13
-	R_257
+	R_255
 	VPBROADCASTD 180(BX), Y13
-	R_303
+	R_298
 	VPBROADCASTD 184(BX), Y13
-	R_390
+	R_387
 	VPBROADCASTD 188(BX), Y13
-	R_714
+	R_673
 	ADDQ $512, SI
 	ADDQ $192, BX
 	SUBQ $2, CX
 widen:
-	R_677
+	R_668
 	VPMADDWD 0(R14), Y8, Y8
 	VPMADDWD 32(R14), Y9, Y9
 	VPMADDWD 0(R14), Y10, Y10
 	VPMADDWD 32(R14), Y11, Y11
-	R_975
-	R_356
-	R_964
-	R_1364
+	R_953
+	R_453
+	VPADDD 256(R13), Y8, Y8
+	VPADDD 288(R13), Y9, Y9
+	VPADDD 320(R13), Y10, Y10
+	VPADDD 352(R13), Y11, Y11
 first:
-	R_1025
+	R_1010
 more:
-	R_1166
-	R_979
+	R_353
+	VMOVDQU Y8, 256(R13)
+	VMOVDQU Y9, 288(R13)
+	VMOVDQU Y10, 320(R13)
+	VMOVDQU Y11, 352(R13)
+	R_957
 half:
-	R_1169
+	R_1151
 	VPBROADCASTD 20(BX), Y13
 	VPMADDUBSW Y13, Y14, Y10
 	VPMADDUBSW Y13, Y15, Y11
-	R_410
-	R_1026
-	R_1145
-	VPBROADCASTD 36(BX), Y13
-	R_303
-	VPBROADCASTD 40(BX), Y13
-	R_390
-	VPBROADCASTD 44(BX), Y13
-	R_714
-	R_469
-	R_1168
-	VPBROADCASTD 64(BX), Y13
-	R_390
-	VPBROADCASTD 68(BX), Y13
-	R_714
-	R_1300
-	R_1407
-	VPBROADCASTD 84(BX), Y13
-	R_303
-	VPBROADCASTD 88(BX), Y13
-	R_390
-	VPBROADCASTD 92(BX), Y13
-	R_714
-	R_1301
+	R_383
 	R_980
+	R_1106
+	VPBROADCASTD 36(BX), Y13
+	R_298
+	VPBROADCASTD 40(BX), Y13
+	R_387
+	VPBROADCASTD 44(BX), Y13
+	R_673
+	R_468
+	R_1123
+	VPBROADCASTD 64(BX), Y13
+	R_387
+	VPBROADCASTD 68(BX), Y13
+	R_673
+	R_1278
+	R_1360
+	VPBROADCASTD 84(BX), Y13
+	R_298
+	VPBROADCASTD 88(BX), Y13
+	R_387
+	VPBROADCASTD 92(BX), Y13
+	R_673
+	R_1279
+	R_958
 planesEnd:
-	R_994
+	R_978
 whole:
-	R_471
+	R_38
 scaled:
-	R_1390
+	R_1343
 added:
-	R_995
-	R_1372
+	R_979
+	R_1326
 	RET
 other:
-	R_1400
+	R_1353
 multiply:
-	R_1375
+	R_1329
 points:
-	R_1406
+	R_1359
 early:
-	R_1402
-factors:
-	R_1395
-	RET
+	R_1355
 
 TEXT ·integerWideRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
 	MOVQ integerArgs_steps(AX), CX
-	R_140
+	R_138
 step:
-	R_1000
+	R_964
 	VPBROADCASTD 4(BX), Y15
-	R_657
-	R_1029
+	R_645
+	R_983
 	VPBROADCASTD 4(BX), Y15
-	R_658
-	R_844
+	R_646
+	R_819
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 12(BX), Y15
-	R_657
-	R_845
+	R_645
+	R_820
 	VPBROADCASTD 8(BX), Y14
 	VPBROADCASTD 12(BX), Y15
-	R_658
+	R_646
 	ADDQ $256, SI
 	ADDQ $16, BX
-	R_94
-	R_471
+	R_93
+	R_38
 scaled:
-	R_391
+	R_388
 added:
 	ADDQ $128, SI
-	R_1240
+	R_1201
 	RET
 other:
-	R_413
+	R_410
 multiply:
-	R_376
+	R_373
 points:
-	R_393
+	R_390
 early:
-	R_394
-factors:
-	R_251
-	R_62
-begin:
-	R_1256
-	RET
+	R_391
 
 TEXT ·integerWideRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
 	MOVQ integerArgs_steps(AX), CX
-	R_168
+	R_163
 step:
-	R_1000
+	R_964
 	VPBROADCASTD 8(BX), Y15
-	R_1076
+	R_1054
 	VPBROADCASTD 12(BX), Y15
-	R_686
-	R_1029
+	R_674
+	R_983
 	VPBROADCASTD 8(BX), Y15
-	R_1098
+	R_1079
 	VPBROADCASTD 12(BX), Y15
-	R_687
-	R_844
+	R_675
+	R_819
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 24(BX), Y15
-	R_657
+	R_645
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
-	R_686
-	R_845
+	R_674
+	R_820
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 24(BX), Y15
-	R_658
+	R_646
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 28(BX), Y15
-	R_687
-	R_764
-	R_848
+	R_675
+	R_750
+	R_823
 scaled:
-	R_414
+	R_411
 added:
 	ADDQ $128, SI
-	R_1258
+	R_1218
 	RET
 other:
-	R_438
+	R_436
 multiply:
-	R_382
+	R_379
 points:
-	R_439
+	R_437
 early:
-	R_399
-factors:
-	R_251
-	R_164
-begin:
-	R_1281
-	RET
+	R_398
 
 TEXT ·integerWideRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
 	MOVQ integerArgs_steps(AX), CX
-	R_242
+	R_240
 step:
-	R_1000
+	R_964
 	VPBROADCASTD 12(BX), Y15
-	R_1076
+	R_1054
 	VPBROADCASTD 16(BX), Y15
-	R_1149
+	R_1126
 	VPBROADCASTD 20(BX), Y15
-	R_852
-	R_1029
+	R_840
+	R_983
 	VPBROADCASTD 12(BX), Y15
-	R_1098
+	R_1079
 	VPBROADCASTD 16(BX), Y15
-	R_1170
+	R_1152
 	VPBROADCASTD 20(BX), Y15
-	R_853
-	R_844
+	R_841
+	R_819
 	VPBROADCASTD 24(BX), Y14
 	VPBROADCASTD 36(BX), Y15
-	R_657
+	R_645
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
-	R_686
+	R_674
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
-	R_852
-	R_845
+	R_840
+	R_820
 	VPBROADCASTD 24(BX), Y14
 	VPBROADCASTD 36(BX), Y15
-	R_658
+	R_646
 	VPBROADCASTD 28(BX), Y14
 	VPBROADCASTD 40(BX), Y15
-	R_687
+	R_675
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 44(BX), Y15
-	R_853
-	R_928
-	R_848
+	R_841
+	R_889
+	R_823
 scaled:
-	R_440
+	R_438
 added:
 	ADDQ $128, SI
-	R_1283
+	R_1242
 	RET
 other:
-	R_508
+	R_505
 multiply:
-	R_405
+	R_403
 points:
-	R_509
+	R_506
 early:
-	R_423
-factors:
-	R_251
-	R_279
-begin:
-	R_1310
-	RET
+	R_420
 
 TEXT ·integerWideRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_847
+	R_822
 step:
-	R_1000
+	R_964
 	VPBROADCASTD 16(BX), Y15
-	R_1076
+	R_1054
 	VPBROADCASTD 20(BX), Y15
-	R_1149
+	R_1126
 	VPBROADCASTD 24(BX), Y15
-	R_1389
+	R_1341
 	VPBROADCASTD 28(BX), Y15
-	R_1001
-	R_1029
+	R_965
+	R_983
 	VPBROADCASTD 16(BX), Y15
-	R_1098
+	R_1079
 	VPBROADCASTD 20(BX), Y15
-	R_1170
+	R_1152
 	VPBROADCASTD 24(BX), Y15
-	R_1399
+	R_1352
 	VPBROADCASTD 28(BX), Y15
-	R_1002
-	R_844
+	R_966
+	R_819
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 48(BX), Y15
-	R_657
+	R_645
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
-	R_686
+	R_674
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
-	R_852
+	R_840
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
-	R_1001
-	R_845
+	R_965
+	R_820
 	VPBROADCASTD 32(BX), Y14
 	VPBROADCASTD 48(BX), Y15
-	R_658
+	R_646
 	VPBROADCASTD 36(BX), Y14
 	VPBROADCASTD 52(BX), Y15
-	R_687
+	R_675
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 56(BX), Y15
-	R_853
+	R_841
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 60(BX), Y15
-	R_1002
-	R_953
-	R_848
+	R_966
+	R_910
+	R_823
 scaled:
-	R_476
+	R_477
 added:
 	ADDQ $128, SI
-	R_1311
+	R_1268
 	RET
 other:
 	R_543
 multiply:
-	R_430
+	R_426
 points:
-	R_579
+	R_544
 early:
-	R_452
-factors:
-	R_251
-	R_356
-begin:
-	R_1337
-	RET
+	R_451
 
 TEXT ·integerWideRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_1096
+	R_1052
 step:
-	R_1000
+	R_964
 	VPBROADCASTD 20(BX), Y15
-	R_1076
+	R_1054
 	VPBROADCASTD 24(BX), Y15
-	R_1149
+	R_1126
 	VPBROADCASTD 28(BX), Y15
-	R_1389
+	R_1341
 	VPBROADCASTD 32(BX), Y15
-	R_1001
+	R_965
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 36(BX), Y15
-	R_1150
-	R_1029
+	R_1127
+	R_983
 	VPBROADCASTD 20(BX), Y15
-	R_1098
+	R_1079
 	VPBROADCASTD 24(BX), Y15
-	R_1170
+	R_1152
 	VPBROADCASTD 28(BX), Y15
-	R_1399
+	R_1352
 	VPBROADCASTD 32(BX), Y15
-	R_1002
+	R_966
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 36(BX), Y15
-	R_1151
-	R_844
+	R_1128
+	R_819
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 60(BX), Y15
-	R_657
+	R_645
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 64(BX), Y15
-	R_686
+	R_674
 	VPBROADCASTD 48(BX), Y14
 	VPBROADCASTD 68(BX), Y15
-	R_852
+	R_840
 	VPBROADCASTD 52(BX), Y14
 	VPBROADCASTD 72(BX), Y15
-	R_1001
+	R_965
 	VPBROADCASTD 56(BX), Y14
 	VPBROADCASTD 76(BX), Y15
-	R_1150
-	R_845
+	R_1127
+	R_820
 	VPBROADCASTD 40(BX), Y14
 	VPBROADCASTD 60(BX), Y15
-	R_658
+	R_646
 	VPBROADCASTD 44(BX), Y14
 	VPBROADCASTD 64(BX), Y15
-	R_687
+	R_675
 	VPBROADCASTD 48(BX), Y14
 	VPBROADCASTD 68(BX), Y15
-	R_853
+	R_841
 	VPBROADCASTD 52(BX), Y14
 	VPBROADCASTD 72(BX), Y15
-	R_1002
+	R_966
 	VPBROADCASTD 56(BX), Y14
 	VPBROADCASTD 76(BX), Y15
-	R_1151
-	R_1264
-	R_848
+	R_1128
+	R_1244
+	R_823
 scaled:
-	R_1338
+	R_1294
 added:
 	ADDQ $128, SI
-	R_1339
+	R_1295
 	RET
 other:
-	R_1340
+	R_1322
 multiply:
-	R_1294
+	R_1252
 points:
-	R_1368
+	R_1323
 early:
-	R_1321
-factors:
-	R_1140
-begin:
-	R_1369
-	RET
+	R_1277
 
 TEXT ·integerWideRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_545
+	R_510
 group:
-	R_486
+	R_485
 fetch:
-	R_514
+	R_511
 fetched:
-	R_1261
+	R_1219
 step:
-	R_1000
+	R_964
 	VPBROADCASTD 24(BX), Y15
-	R_1076
+	R_1054
 	VPBROADCASTD 28(BX), Y15
-	R_1149
+	R_1126
 	VPBROADCASTD 32(BX), Y15
-	R_1389
+	R_1341
 	VPBROADCASTD 36(BX), Y15
-	R_1001
+	R_965
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 40(BX), Y15
-	R_1150
+	R_1127
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 44(BX), Y15
-	R_256
+	R_254
 	VPADDD Y14, Y10, Y10
-	R_1029
+	R_983
 	VPBROADCASTD 24(BX), Y15
-	R_1098
+	R_1079
 	VPBROADCASTD 28(BX), Y15
-	R_1170
+	R_1152
 	VPBROADCASTD 32(BX), Y15
-	R_1399
+	R_1352
 	VPBROADCASTD 36(BX), Y15
-	R_1002
+	R_966
 	VPBROADCASTD 16(BX), Y14
 	VPBROADCASTD 40(BX), Y15
-	R_1151
+	R_1128
 	VPBROADCASTD 20(BX), Y14
 	VPBROADCASTD 44(BX), Y15
-	R_280
+	R_277
 	VPADDD Y14, Y11, Y11
-	R_844
+	R_819
 	VPBROADCASTD 48(BX), Y14
 	VPBROADCASTD 72(BX), Y15
-	R_657
+	R_645
 	VPBROADCASTD 52(BX), Y14
 	VPBROADCASTD 76(BX), Y15
-	R_686
+	R_674
 	VPBROADCASTD 56(BX), Y14
 	VPBROADCASTD 80(BX), Y15
-	R_852
+	R_840
 	VPBROADCASTD 60(BX), Y14
 	VPBROADCASTD 84(BX), Y15
-	R_1001
+	R_965
 	VPBROADCASTD 64(BX), Y14
 	VPBROADCASTD 88(BX), Y15
-	R_1150
+	R_1127
 	VPBROADCASTD 68(BX), Y14
 	VPBROADCASTD 92(BX), Y15
-	R_256
+	R_254
 	VPADDD Y14, Y10, Y10
-	R_845
+	R_820
 	VPBROADCASTD 48(BX), Y14
 	VPBROADCASTD 72(BX), Y15
-	R_658
+	R_646
 	VPBROADCASTD 52(BX), Y14
 	VPBROADCASTD 76(BX), Y15
-	R_687
+	R_675
 	VPBROADCASTD 56(BX), Y14
 	VPBROADCASTD 80(BX), Y15
-	R_853
+	R_841
 	VPBROADCASTD 60(BX), Y14
 	VPBROADCASTD 84(BX), Y15
-	R_1002
+	R_966
 	VPBROADCASTD 64(BX), Y14
 	VPBROADCASTD 88(BX), Y15
-	R_1151
+	R_1128
 	VPBROADCASTD 68(BX), Y14
 	VPBROADCASTD 92(BX), Y15
-	R_280
+	R_277
 	VPADDD Y14, Y11, Y11
-	R_1301
-	R_848
+	R_1279
+	R_823
 scaled:
-	R_1390
+	R_1343
 added:
 	ADDQ $128, SI
-	R_1372
+	R_1326
 	RET
 other:
-	R_1400
+	R_1353
 multiply:
-	R_1375
+	R_1329
 points:
-	R_1406
+	R_1359
 early:
-	R_1402
-factors:
-	R_1140
-	R_1364
-begin:
-	R_1395
-	RET
+	R_1355
 

@@ -17,21 +17,13 @@ var (
 	panelsVNNI = panelKernels{&integerVNNI, &unpackVNNI, &multiplyVNNI, false}
 )
 
-// Rows of a strip that panels are multiplied with. The kernels for superblocks of grid formats have superRows at most.
+// panelRows is the maximum height of strips that panels are multiplied with, packedRows that of others, and twoStrips the number of
+// rows for which two strips are better than panels.
 const (
-	panelRows = 6
-	superRows = 4
-)
-
-// packedRows is the maximum height of strips that kernels read packed codes for, twoStrips the number of rows that two such
-// strips hold.
-const (
+	panelRows  = 6
 	packedRows = 4
 	twoStrips  = 2 * packedRows
 )
-
-// factorTile is the number of bytes from the factors of a tile to those of the next: see Scratch.
-const factorTile = 1024
 
 // panelCodes is the number of bytes of unpacked groups that stay in the L1 cache while all rows pass.
 const panelCodes = 9 << 10
@@ -43,13 +35,14 @@ const fetchDistance = 2048
 func stripsPanel(rows int, r rounding) strips {
 	most, few := panelRows, rows <= twoStrips && r.part == 0
 	if r.part > 0 || few {
-		most = superRows
+		most = packedRows
 	}
 	n := max(1, (rows+most-1)/most)
 	return strips{height: max(1, (rows+n-1)/n), whole: few}
 }
 
-// integerPanels is integerTiles. It unpacks some groups of a tile, and multiplies them with all strips.
+// integerPanels is integerTiles. Few rows, and superblocks, are multiplied with packed codes. For more rows it unpacks some
+// groups of a tile, and multiplies them with all strips.
 func integerPanels(k *panelKernels, out []float32, w *Weight, n, from, to int, a *Activations, s *Scratch) {
 	if w.grid() {
 		gridStrips(gridAVX2[:], expandersAVX2, out, w, n, from, to, a, s)
@@ -61,7 +54,10 @@ func integerPanels(k *panelKernels, out []float32, w *Weight, n, from, to int, a
 	c.formPanels(k, format)
 	strips := a.OutRows() / a.height
 	switch {
-	case a.height > packedRows || strips*a.height != a.OutRows() || strips > 2 || strips == 2 && w.per > 1:
+	case w.per > 1:
+		c.args.strips = 1
+		c.strips(k.packed[format][:], 0, from, to, from)
+	case strips > 2 || a.height > packedRows:
 		c.panels(k, format, from, to, s)
 	case from < to && w.groups > 0:
 		c.args.strips = strips
@@ -79,15 +75,12 @@ func (c *integerCall) panels(k *panelKernels, format, from, to int, s *Scratch) 
 	rows := a.OutRows()
 	slot := args.planes*w.group*Tile + 2*4*Tile
 	groups := max(1, panelCodes/slot)
-	if w.per > 1 {
-		groups = w.per
-	}
 	s.tiles = aligned(s.tiles, groups*slot)
 	args.slots = unsafe.Pointer(&s.tiles[0])
-	super := groups*w.block + (groups/w.per)*w.tail
+	panel := groups * w.block
 	strips := (rows + a.height - 1) / a.height
 	asking := min(strips, 4) // strips that ask memory for lines of the panel after the next
-	lines := (super + asking*groups*cacheLine - 1) / (asking * groups * cacheLine)
+	lines := (panel + asking*groups*cacheLine - 1) / (asking * groups * cacheLine)
 	for t := from; t < to; t++ {
 		at := (t - from) * args.outTile / 4
 		clear(c.out[at : at+rows*Tile])
@@ -96,11 +89,11 @@ func (c *integerCall) panels(k *panelKernels, format, from, to int, s *Scratch) 
 			block := unsafe.Pointer(unsafe.SliceData(w.at(c.n, t, g)))
 			args.weights = block
 			k.unpack[format](args)
-			args.fetchAt, args.fetchLines = uintptr(block)+uintptr(super+fetchDistance), lines
+			args.fetchAt, args.fetchLines = uintptr(block)+uintptr(panel+fetchDistance), lines
 			ask := asking
 			for r := 0; r < rows; r += a.height {
 				m := a.inStrip(r)
-				args.acts = unsafe.Pointer(&a.strip(r)[g/w.per*a.stride(m)])
+				args.acts = unsafe.Pointer(&a.strip(r)[g*a.stride(m)])
 				args.out = unsafe.Pointer(&c.out[at+r*Tile])
 				k.multiply[format][m-1](args)
 				args.fetchAt += uintptr(args.groups * lines * cacheLine)
@@ -115,13 +108,11 @@ func (c *integerCall) panels(k *panelKernels, format, from, to int, s *Scratch) 
 // formPanels sets the fields that are the same for all panels.
 func (c *integerCall) formPanels(k *panelKernels, format int) {
 	args := c.args
-	args.planes, args.second = 1, 4*Tile
+	args.planes = 1
 	if k.split && (format == integer8 || format == integerLevels) {
 		args.planes = 2
 	}
 	switch {
-	case args.scale == scaleFactors:
-		args.second = factorTile
 	case args.scale == scaleFirst:
 		args.form = panelFirst
 	case args.scale&scalePoints > 0:

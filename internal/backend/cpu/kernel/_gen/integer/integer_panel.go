@@ -6,20 +6,20 @@ const avx2Doc = `// Multiply tiles of a weight with strips of rows: see integerT
 // activation is loaded once for both halves.
 //
 // func integer<set><format>Rows<m>(a *integerArgs), for m rows and the sets AVX2 and VNNI, which is AVX-VNNI: unpacks codes to
-// registers, and the scales of a group to memory. The first half of the tiles and the second are read side by
+// registers, and the scales of a group to memory. Superblocks have these kernels only. The first half of the tiles and the second are read side by
 // side, as two streams; of an odd number the last is computed at the end. There may be several strips, but one with superblocks.
 //
 // func integer<kind>Rows<m>(a *integerArgs) multiplies a panel: some groups of a tile, which integerUnpack<set><format> has written
 // as bytes, for all strips.
 //
 //	group of a panel  codes [columns/4, 16 rows, 4]; of 8 bits with AVX2 two planes of these, low halves and high ones
-//	                  scales as float32, then biases, or zero points as 32 bits; superblocks have none here
+//	                  scales as float32, then biases, or zero points as 32 bits
 //
 // Kinds, which packed codes have too:
 //
 //	Panel  AVX-VNNI: sums of products in 32 bits
 //	Plain  AVX2: codes of up to 4 bits, or halves of 8 bits: sums in 16 bits for 32 columns, 16*15*127 < 2^15 for
-//	       each of two sums, which then are multiplied by one, by 16 or by the factor of their group
+//	       each of two sums, which then are multiplied by one, by 16 or, in superblocks, by the factor of their group
 //	Wide   AVX2: codes of up to 6 bits: the same for 8 columns, 4*63*127 < 2^15
 //
 //	AX  arguments    SI  codes          DX  activations of the group    R9  output     R12 groups left
@@ -102,11 +102,8 @@ func (k panelKernel) write() {
 	k.arg("groups", "R12")
 	k.arg("fetchAt", "R11")
 	k.arg("decoded", "R13")
-	k.op("MOVQ R13, R14")
 	k.op("ADDQ $%d, R13", superSums)
 	k.op("XORL R15, R15")
-	k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
-	k.op("JEQ group")
 	k.op("LEAQ integerTimes<>(SB), R14")
 	k.line("group:")
 	k.op("MOVQ DX, BX")
@@ -123,8 +120,6 @@ func (k panelKernel) write() {
 	k.line("fetched:")
 	k.arg("steps", "CX")
 	k.dots()
-	k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
-	k.op("JEQ factors")
 	k.scale()
 	k.line("added:")
 	if k.kind == "Plain" {
@@ -137,22 +132,6 @@ func (k panelKernel) write() {
 	k.op("VZEROUPPER")
 	k.op("RET")
 	k.otherScales()
-	k.factors()
-	k.op("MOVL $1, R15")
-	k.op("ADDQ $64, R14")
-	k.op("ADDQ $128, SI")
-	k.op("MOVQ BX, DX")
-	k.op("DECQ R12")
-	k.op("JNZ group")
-	k.arg("per", "R8")
-	k.op("IMULQ integerArgs_block(AX), R8")
-	k.op("ADDQ integerArgs_weights(AX), R8")
-	k.op("XORL R11, R11")
-	k.op("MOVL $%d, CX", k.m)
-	k.arg("unpack", "R10")
-	k.op("CALL R10")
-	k.op("VZEROUPPER")
-	k.op("RET")
 	k.line("")
 }
 
@@ -355,7 +334,7 @@ func (k panelKernel) planes() {
 	k.op("JNZ more")
 	k.op("DECQ R10")
 	k.op("JZ planesEnd")
-	k.op("ADDQ integerArgs_second(AX), R14")
+	k.op("ADDQ $64, R14")
 	k.op("MOVQ DX, BX")
 	k.arg("steps", "CX")
 	k.line("more:")
@@ -371,7 +350,7 @@ func (k panelKernel) planes() {
 	k.line("planesEnd:")
 	k.op("CMPQ integerArgs_planes(AX), $1")
 	k.op("JEQ whole")
-	k.op("SUBQ integerArgs_second(AX), R14")
+	k.op("SUBQ $64, R14")
 	k.line("whole:")
 }
 
@@ -683,15 +662,8 @@ func (k *unpackPanel) write() {
 	k.arg("weights", "R8")
 	k.arg("slots", "R9")
 	k.arg("groups", "R12")
-	if k.factors() != "" {
-		k.decode(planes)
-	}
 	k.line("group:")
 	k.codesOut(planes)
-	if k.factors() != "" {
-		k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
-		k.op("JEQ scalesOut")
-	}
 	k.scalesOut()
 	k.line("scalesOut:")
 	k.op("LEAQ 128(BX), R9")
@@ -709,26 +681,6 @@ func (k *avx2Kernel) split() int {
 		return 2
 	}
 	return 1
-}
-
-// decode decodes the factors of a superblock. Those of high planes are 16 times the others, where the second tile's would
-// be.
-func (k *unpackPanel) decode(planes int) {
-	k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
-	k.op("JNE group")
-	k.op("XORL R11, R11")
-	k.op("MOVL $1, CX")
-	k.op("CALL integerFactors%sAVX2<>(SB)", k.factors())
-	k.op("LEAQ integerSuper%s<>(SB), R14", k.factors()+"AVX2")
-	k.op("MOVQ R14, integerArgs_unpack(AX)")
-	if planes == 2 {
-		k.arg("decoded", "R14")
-		for i := range 16 {
-			k.op("VMOVDQU %d(R14), Y12", 32*i)
-			k.op("VPSLLW $4, Y12, Y12")
-			k.op("VMOVDQU Y12, %d(R14)", factorTile+32*i)
-		}
-	}
 }
 
 // codesOut unpacks the codes of a group.
