@@ -161,12 +161,15 @@ func TestIdleHeadIsNotFedPrompts(t *testing.T) {
 	}
 }
 
-// TestChoicesRest has drafts that do not pay on a machine on which a choice takes long: there is none in most rounds, and no rows are
-// kept, until drafts pay again. They begin at most 16 rounds later. A fixed depth beside the text has a choice in every round. Texts
-// are those of plain decoding.
+// TestChoicesRest has drafts that do not pay on a machine on which a choice takes long: there is none in most rounds,
+// and no rows are kept, until drafts pay again. They begin at most 16 rounds later. A fixed depth beside the text has
+// a choice in every round. Texts are those of plain decoding.
 func TestChoicesRest(t *testing.T) {
 	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
-	r := Request{Prompt: golden.Load(t, "tiny").Cases[0].Prompt, MaxTokens: 84, IgnoreEnd: true, Hash: true, Sampling: sample.Options{Temperature: 0.7, Seed: 3}}
+	r := Request{
+		Prompt: golden.Load(t, "tiny").Cases[0].Prompt, MaxTokens: 84, IgnoreEnd: true, Hash: true,
+		Sampling: sample.Options{Temperature: 0.7, Seed: 3},
+	}
 	for _, x := range []struct {
 		cheap, beside int // tokens until drafts pay, and of a second text
 		least, most   int // choices

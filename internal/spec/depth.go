@@ -324,8 +324,8 @@ func (c *Controller) turn(best candidate, plain int) int {
 // earn adds the share of a round to the budget of trials.
 func (c *Controller) earn() { c.spent = max(c.spent-trialShare, -trialRounds) }
 
-// Chosen reports the time of Choose and of all that goes with it, in a round without prompts in which the depths of all runs were
-// to be chosen. If no drafts were expected to gain for long, the next rounds are plain without a choice.
+// Chosen reports the time of Choose and of all that goes with it. If no drafts were expected to gain for long, the next
+// rounds are plain without a choice.
 func (c *Controller) Chosen(took time.Duration) {
 	if c.rest = 0; c.quiet >= quietRounds && c.left < 0 {
 		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), maxRest))
