@@ -48,7 +48,7 @@ func (rehearsed) Is(e error) bool { return e == errRehearsed }
 
 // done ends an answer with an error or none.
 func (x *session) done(number uint64, err error) error {
-	if backend.Lost(err) {
+	if err != nil && backend.Lost(err) {
 		return err
 	}
 	if err != nil {
@@ -110,8 +110,7 @@ func (x *session) answer(kind uint8, number uint64, c *coder) error {
 	if x.err = nil; err == nil {
 		err = rescue.Do(func() error { return x.ask(kind, number, c) })
 	}
-	var f fatal
-	if errors.As(err, &f) {
+	if err != nil && ends(err) {
 		return err
 	}
 	if c.err != nil && err == nil {

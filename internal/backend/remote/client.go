@@ -42,6 +42,8 @@ type Device struct {
 	lost error // the device is lost
 
 	out    coder // frames that are not sent
+	in     coder // the frame that is read
+	op     operation
 	number uint64
 	budget int64
 	used   atomic.Int64
@@ -280,9 +282,10 @@ func (d *Device) answer(part func(c *coder)) error {
 			d.link.fail(fmt.Errorf("the connection has ended: %w", err))
 			return d.broken()
 		}
-		c := coder{buf: body, reading: true}
+		d.in = coder{buf: body, reading: true}
+		c := &d.in
 		if kind == framePart && part != nil {
-			if part(&c); c.err == nil && len(c.buf) == 0 {
+			if part(c); c.err == nil && len(c.buf) == 0 {
 				continue
 			}
 		}

@@ -268,7 +268,9 @@ func (d *Device) dropTable(t *handed) {
 }
 
 // do queues an operation, of the pass that is recorded or alone.
-func (d *Device) do(o *operation) {
+func (d *Device) do(op operation) {
+	o := &d.op // operations outside of passes come often
+	*o = op
 	o.check(nil)
 	c, inPass := &d.out, d.passes.now != nil
 	at := 0

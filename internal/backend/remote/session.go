@@ -89,10 +89,17 @@ type session struct {
 	only    []int32
 	batch   []backend.Seq
 	bytes   []byte
+	op      operation
 }
 
 // fatal is an error that ends a session: what the leader holds is not what it believes.
 type fatal struct{ error }
+
+// ends reports whether an error ends a session.
+func ends(err error) bool {
+	var f fatal
+	return errors.As(err, &f) || backend.Lost(err)
+}
 
 func fatalf(format string, args ...any) error { return fatal{fmt.Errorf(format, args...)} }
 
@@ -128,11 +135,10 @@ func (x *session) frame(kind uint8, number uint64, body []byte) error {
 	if err == nil {
 		return nil
 	}
-	var f fatal
 	switch {
 	case errors.Is(err, errClosed) || errors.Is(err, errRehearsed):
 		return err
-	case errors.As(err, &f) || backend.Lost(err):
+	case ends(err):
 		x.fail(number, err, true)
 		_ = x.out.Flush() // the connection ends
 		return err
@@ -315,14 +321,15 @@ func (c *coder) note(h *handle) {
 
 // do computes an operation outside of a pass.
 func (x *session) do(c *coder) error {
-	var o operation
+	o := &x.op
+	*o = operation{}
 	if o.fields(c, false); c.err != nil {
 		return c.err
 	}
 	p := backend.Pass{IDs: o.list, Want: o.list, Batch: o.batch}
 	n := newNeeds()
 	o.check(nil)
-	n.add(&o)
+	n.add(o)
 	n.check(&p)
 	o.run(x.b, nil)
 	return nil
