@@ -195,13 +195,12 @@ func (x *session) readTensor(number uint64, t backend.Tensor) error {
 
 func (x *session) top(number uint64, c *coder) error {
 	var src backend.Tensor
-	var asks []backend.Ask
 	c.tensor(&src)
-	if list(c, &asks, c.ask); c.err != nil {
+	if list(c, &x.asks, c.ask); c.err != nil {
 		return fatal{c.err}
 	}
-	checkAsks(src, asks)
-	best, err := x.b.Top(src, asks)
+	checkAsks(src, x.asks)
+	best, err := x.b.Top(src, x.asks)
 	for i := range best {
 		x.fieldsPart(number, func(c *coder) { c.best(&best[i]) })
 	}

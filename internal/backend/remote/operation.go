@@ -207,6 +207,8 @@ func (c *coder) ask(a *backend.Ask) {
 	draw := a.Draw != nil
 	if c.bool(&draw); draw {
 		c.draw(pointed(c, &a.Draw))
+	} else {
+		a.Draw = nil
 	}
 }
 

@@ -89,6 +89,7 @@ type session struct {
 	only    []int32
 	batch   []backend.Seq
 	bytes   []byte
+	asks    []backend.Ask
 	op      operation
 }
 

@@ -204,7 +204,7 @@ func (c *coder) ints(x *[]int32) {
 	}
 }
 
-// list is a list of structs of at least one byte each.
+// list is a list of structs of at least one byte each. One that is read reuses the memory of x.
 func list[T any](c *coder, x *[]T, fields func(*T)) {
 	n := len(*x)
 	c.size(&n)
@@ -214,11 +214,14 @@ func list[T any](c *coder, x *[]T, fields func(*T)) {
 		}
 		return
 	}
-	*x = nil
+	*x = (*x)[:0]
 	for i := 0; i < n && c.err == nil; i++ {
-		var one T
-		fields(&one)
-		*x = append(*x, one)
+		if i == cap(*x) {
+			var one T
+			*x = append(*x, one)
+		}
+		*x = (*x)[:i+1]
+		fields(&(*x)[i])
 	}
 }
 
