@@ -24,6 +24,7 @@ type link struct {
 	cause   error // why the link has ended; nil: it has not
 	over    chan struct{}
 	beating sync.WaitGroup
+	stop    func() bool // of the watch of the device's context
 }
 
 // refusal is an error of a node's greeting.
@@ -55,6 +56,9 @@ func connect(ctx context.Context, o *Options) (_ *link, err error) {
 		return nil, err
 	}
 	l.beating.Go(func() { l.beat(in) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stop = context.AfterFunc(ctx, func() { l.fail(ctx.Err()) })
 	return l, nil
 }
 
@@ -117,6 +121,9 @@ func (l *link) fail(cause error) {
 	}
 	l.cause = cause
 	close(l.over)
+	if l.stop != nil {
+		l.stop()
+	}
 	for _, c := range []net.Conn{l.work, l.pulse} {
 		if c != nil {
 			_ = c.Close()

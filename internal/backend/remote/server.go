@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -187,12 +188,8 @@ func (s *Server) lead(c net.Conn, in frames) error {
 	if err != nil {
 		return errors.Join(err, refuseHello(c, fmt.Errorf("its device cannot be opened: %w", err), true))
 	}
-	in.most = maxFrame
-	x := &session{
-		b: b, peer: peer, conn: c, in: in, out: bufio.NewWriterSize(c, 64<<10), name: b.Name(), weightsOf: s.Weights, since: time.Now(),
-		budget: s.Budget, memory: map[uint64]*handle{}, weights: map[uint64]*handle{}, tables: map[uint64]*table{},
-		recordings: map[uint64]*recording{}, streams: map[uint64]backend.Stream{},
-	}
+	x := newSession(b, in, c)
+	x.peer, x.conn, x.weightsOf, x.budget = peer, c, s.Weights, s.Budget
 	if free := b.FreeMemory(); x.budget == 0 {
 		x.budget = free / 10 * 9
 	}
@@ -216,6 +213,16 @@ func (s *Server) lead(c net.Conn, in frames) error {
 		return err
 	}
 	return nil
+}
+
+// newSession is a session with nothing in it.
+func newSession(b backend.Backend, in frames, out io.Writer) *session {
+	in.most = maxFrame
+	return &session{
+		b: b, in: in, out: bufio.NewWriterSize(out, 64<<10), name: b.Name(), since: time.Now(),
+		memory: map[uint64]*handle{}, weights: map[uint64]*handle{}, tables: map[uint64]*table{},
+		recordings: map[uint64]*recording{}, streams: map[uint64]backend.Stream{},
+	}
 }
 
 // claim reserves the device for a leader, or returns which other has it. "" releases it.
