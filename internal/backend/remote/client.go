@@ -173,7 +173,9 @@ func (d *Device) broken() error {
 }
 
 // Name implements backend.Backend, as all that follows.
-func (d *Device) Name() string { return fmt.Sprintf("%s on node %s", d.link.hello.name, d.o.Name) }
+func (d *Device) Name() string {
+	return fmt.Sprintf("%s on node %s", printable(d.link.hello.name), d.o.Name)
+}
 
 // FreeMemory is what is left of the node's budget: no question to the node.
 func (d *Device) FreeMemory() int64 { return d.budget - d.used.Load() }
@@ -489,7 +491,7 @@ func (d *Device) Close() error {
 	}
 	if d.lost == nil && d.link.ended() == nil {
 		at := d.out.begin(frameClose, 0)
-		if err := d.ask(at, nil); err != nil {
+		if err := d.ask(at, nil); err != nil && d.ctx.Err() == nil {
 			d.o.Log.Warn("a node did not answer to the end of its session", "node", d.o.Name, "error", err)
 		}
 	}

@@ -10,5 +10,7 @@ func TestRace(t *testing.T) {
 	t.Run("LeaderWaitsForNode", TestLeaderWaitsForNode)
 	t.Run("SessionsLeaveNothing", TestSessionsLeaveNothing)
 	t.Run("GarbageIsRefused", TestGarbageIsRefused)
+	t.Run("NodeWithoutWeightsIsLost", TestNodeWithoutWeightsIsLost)
+	t.Run("LyingNode", TestLyingNode)
 	t.Run("ErrorsOfNodeAreReported", TestErrorsOfNodeAreReported)
 }
