@@ -33,10 +33,15 @@ func TestStoppedNode(t *testing.T) {
 	x := vector(t, patient, 1)
 	patient.Fill(x, 2)
 	signal(syscall.SIGSTOP)
-	time.AfterFunc(20*time.Millisecond, func() { _ = node.Signal(syscall.SIGCONT) })
+	continued := make(chan struct{})
+	time.AfterFunc(20*time.Millisecond, func() {
+		_ = node.Signal(syscall.SIGCONT)
+		close(continued)
+	})
 	if got := read(t, patient, x); got[0] != 2 {
 		t.Errorf("memory is %v", got)
 	}
+	<-continued
 	if err := patient.Close(); err != nil {
 		t.Fatal(err)
 	}
