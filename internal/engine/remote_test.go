@@ -21,7 +21,10 @@ import (
 // kept are the weights of a model, which a node finds after its process has ended.
 type kept map[remote.Digest]dtype.Matrix
 
-func (k kept) Find(d remote.Digest) (dtype.Matrix, bool) { m, ok := k[d]; return m, ok }
+func (k kept) Find(d remote.Digest, _ *dtype.Matrix) (dtype.Matrix, bool, error) {
+	m, ok := k[d]
+	return m, ok, nil
+}
 
 func (k kept) Keep(d remote.Digest, m *dtype.Matrix) { k[d] = *m }
 

@@ -135,7 +135,7 @@ func (o *operation) checkProducts() {
 // blocks is how many blocks of rows a weight has.
 func blocks(w backend.Weight) int { return (w.Rows() + backend.RowBlock - 1) / backend.RowBlock }
 
-// checkBlocks panics unless blocks are ascending and there are so many.
+// checkBlocks panics unless there are n blocks, ascending.
 func checkBlocks(list []int32, n int) {
 	last := int32(-1)
 	for _, b := range list {
@@ -224,7 +224,7 @@ func solid(op string, list ...backend.Tensor) {
 	}
 }
 
-// vector panics unless there is a row of so many columns.
+// vector panics unless t is a row of cols numbers.
 func vector(op string, t *backend.Tensor, cols int) {
 	if !f32(t) || t.Rows < 1 || t.Cols != cols {
 		refuse("%s with a vector of %d×%d, want %d columns", op, t.Rows, t.Cols, cols)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,9 +21,9 @@ type Options struct {
 	Name string
 	// Dial opens a connection on which both ends know who the other is. It is called twice for each session.
 	Dial func(ctx context.Context) (net.Conn, error)
-	// Wait is how long to wait for a node that is not there, or serves another leader: when the device is opened, and when
-	// its connection ends. 0: not at all.
-	Wait time.Duration
+	// Wait is how long to wait for a node that is not there, or serves another leader, when its connection ends, and
+	// OpenWait when the device is opened. 0: not at all. An error of Dial with a method Permanent ends waiting at once.
+	Wait, OpenWait time.Duration
 	// Weights finds the weights that a node has lost and does not find itself; nil: a node that has none of its own cannot
 	// continue when its process has ended.
 	Weights Weights
@@ -127,7 +126,7 @@ func Open(ctx context.Context, o Options) (backend.Backend, error) {
 	d := &Device{ctx: ctx, o: o, memory: map[uint64]*memory{}, weights: map[uint64]*weight{}, sizes: map[matrixHead]int64{}}
 	d.out.dev = d
 	d.passes.clear()
-	if err := d.connect(func() error { return nil }); err != nil {
+	if err := d.connect(o.OpenWait, func() error { return nil }); err != nil {
 		return nil, err
 	}
 	if d.link.hello.draws {
@@ -136,10 +135,10 @@ func Open(ctx context.Context, o Options) (backend.Backend, error) {
 	return d, nil
 }
 
-// connect makes a link, for as long as Options allow, and calls then with it.
-func (d *Device) connect(then func() error) error {
-	until, pause := time.Now().Add(d.o.Wait), 20*time.Millisecond
-	for {
+// connect makes a link, for as long as wait, and calls then with it.
+func (d *Device) connect(wait time.Duration, then func() error) error {
+	until, pause := time.Now().Add(wait), 20*time.Millisecond
+	for attempt := 0; ; attempt++ {
 		l, err := connect(d.ctx, &d.o)
 		if err == nil {
 			d.link, d.budget = l, int64(l.hello.budget)
@@ -150,8 +149,12 @@ func (d *Device) connect(then func() error) error {
 			l.fail(err)
 		}
 		var no *refusal
-		if errors.As(err, &no) && !no.again || d.ctx.Err() != nil || !time.Now().Before(until) {
+		var permanent interface{ Permanent() }
+		if errors.As(err, &no) && !no.again || errors.As(err, &permanent) || d.ctx.Err() != nil || !time.Now().Before(until) {
 			return fmt.Errorf("node %s: %w", d.o.Name, err)
+		}
+		if attempt == 0 {
+			d.o.Log.Warn("waiting for a node", "node", d.o.Name, "wait", wait, "error", err)
 		}
 		select {
 		case <-d.ctx.Done():
@@ -314,11 +317,6 @@ func (d *Device) answer(part func(c *coder)) error {
 		d.link.fail(errFrame)
 		return d.broken()
 	}
-}
-
-// printable is a text from another machine without what would move the cursor of a terminal.
-func printable(s string) string {
-	return string(slices.DeleteFunc([]rune(s), func(r rune) bool { return r < ' ' || r == 0x7f }))
 }
 
 // tensor checks that memory is this device's, and there.

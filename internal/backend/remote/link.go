@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,4 +180,9 @@ func (l *link) beat(in frames) {
 		case <-tick.C:
 		}
 	}
+}
+
+// printable is a text from another machine without what would move the cursor of a terminal.
+func printable(s string) string {
+	return string(slices.DeleteFunc([]rune(s), func(r rune) bool { return r < ' ' || r == 0x7f }))
 }

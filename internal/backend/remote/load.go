@@ -116,8 +116,8 @@ func (d *Device) Restore() (lost bool, err error) {
 		return false, nil
 	}
 	d.link.beating.Wait()
-	d.o.Log.Warn("a node is gone; waiting for it", "node", d.o.Name, "error", cause, "wait", d.o.Wait)
-	if err := d.connect(d.again); err != nil {
+	d.o.Log.Warn("a node is gone", "node", d.o.Name, "error", cause)
+	if err := d.connect(d.o.Wait, d.again); err != nil {
 		d.lost = lostNode{fmt.Errorf("%w; it was lost because: %w", err, cause)}
 		return true, d.lost
 	}
@@ -144,7 +144,14 @@ func (d *Device) again() error {
 		before := w.bytes
 		err := d.load(w, func(i int) (*dtype.Matrix, error) {
 			if d.o.Weights != nil {
-				if m, ok := d.o.Weights.Find(w.digests[i]); ok && headOf(&m) == w.heads[i] {
+				form, err := w.heads[i].form()
+				if err != nil {
+					return nil, err
+				}
+				switch m, ok, err := d.o.Weights.Find(w.digests[i], &form); {
+				case err != nil:
+					return nil, &refusal{text: err.Error()}
+				case ok && headOf(&m) == w.heads[i]:
 					return &m, nil
 				}
 			}

@@ -61,7 +61,7 @@ type operation struct {
 	batch     []backend.Seq // outside of a pass
 	at        backend.Place
 	products  []backend.Product
-	copies    []backend.Tensor // dst and src in turns
+	copies    []backend.Tensor // dst and src alternating
 	experts   *backend.Experts
 	attention *backend.Attention
 	conv      *backend.Convolution

@@ -148,14 +148,17 @@ func TestKilledNodeIsRestored(t *testing.T) {
 // matrices are found by their digests.
 type matrices map[remote.Digest]dtype.Matrix
 
-func (k matrices) Find(d remote.Digest) (dtype.Matrix, bool) { m, ok := k[d]; return m, ok }
+func (k matrices) Find(d remote.Digest, _ *dtype.Matrix) (dtype.Matrix, bool, error) {
+	m, ok := k[d]
+	return m, ok, nil
+}
 
 func (k matrices) Keep(d remote.Digest, m *dtype.Matrix) { k[d] = *m }
 
 // A node that comes back without a weight, which the leader has no copy of either, is lost with a sentence that says so.
 func TestNodeWithoutWeightsIsLost(t *testing.T) {
 	n := backendtest.StartNode(t, backend.Options{Threads: 1})
-	b := open(t, n, remote.Options{Wait: 20 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	b := open(t, n, remote.Options{Wait: 20 * time.Second, OpenWait: 20 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	if _, err := b.Load(backend.Int8, dtype.Matrix{Rows: 3, Cols: 5, Type: dtype.F32, Data: make([]byte, 60)}); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +187,7 @@ func TestKilledLeaderLeavesNothing(t *testing.T) {
 	if err := leader.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	open(t, n, remote.Options{Wait: 20 * time.Second}) // once it is free
+	open(t, n, remote.Options{Wait: 20 * time.Second, OpenWait: 20 * time.Second}) // once it is free
 	if s := n.Status(); s.Used != 0 {
 		t.Errorf("status %+v", s)
 	}

@@ -44,7 +44,11 @@ func (x *session) load(number uint64, c *coder) error {
 	}
 	missing := []int32{}
 	for i, d := range digests {
-		if m, ok := x.find(d); ok && headOf(&m) == heads[i] {
+		m, ok, err := x.find(d, &l.stack[i])
+		if err != nil {
+			return err
+		}
+		if ok && headOf(&m) == heads[i] {
 			l.stack[i] = m
 			x.found.Add(m.Bytes())
 			continue
@@ -62,11 +66,11 @@ func (x *session) load(number uint64, c *coder) error {
 }
 
 // find looks for a matrix on this machine.
-func (x *session) find(d Digest) (m dtype.Matrix, ok bool) {
+func (x *session) find(d Digest, form *dtype.Matrix) (m dtype.Matrix, ok bool, err error) {
 	if x.weightsOf == nil {
-		return m, false
+		return m, false, nil
 	}
-	return x.weightsOf.Find(d)
+	return x.weightsOf.Find(d, form)
 }
 
 // data adds bytes of a matrix that is received.

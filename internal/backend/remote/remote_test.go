@@ -97,7 +97,7 @@ func TestSecondLeaderIsRefused(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second := open(t, n, remote.Options{Wait: 10 * time.Second}) // once the first has gone
+	second := open(t, n, remote.Options{Wait: 10 * time.Second, OpenWait: 10 * time.Second}) // once the first has gone
 	if x := read(t, second, vector(t, second, 3)); x[0] != 3 {
 		t.Errorf("the second leader reads %v", x)
 	}
@@ -109,13 +109,13 @@ func TestLeaderWaitsForNode(t *testing.T) {
 	n.Stop()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	if _, err := remote.Open(ctx, remote.Options{Name: "desk", Dial: n.Dial(0), Wait: time.Hour}); err == nil || !strings.Contains(err.Error(), "node desk: ") {
+	if _, err := remote.Open(ctx, remote.Options{Name: "desk", Dial: n.Dial(0), OpenWait: time.Hour}); err == nil || !strings.Contains(err.Error(), "node desk: ") {
 		t.Errorf("without a node: %v", err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		open(t, n, remote.Options{Wait: 10 * time.Second})
+		open(t, n, remote.Options{Wait: 10 * time.Second, OpenWait: 10 * time.Second})
 	}()
 	n.Start(t, n.Addr)
 	<-done
@@ -133,7 +133,7 @@ func TestSessionsLeaveNothing(t *testing.T) {
 	}
 	before := runtime.NumGoroutine()
 	for range 3 {
-		b := open(t, n, remote.Options{Wait: 10 * time.Second})
+		b := open(t, n, remote.Options{Wait: 10 * time.Second, OpenWait: 10 * time.Second})
 		x := vector(t, b, 1)
 		read(t, b, x)
 		if err := b.Close(); err != nil {

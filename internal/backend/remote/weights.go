@@ -14,8 +14,8 @@ type Digest [sha256.Size]byte
 // Weights finds matrices by their digests.
 type Weights interface {
 	// Find returns the matrix with a digest, whose memory stays valid as long as the Weights. What it returns is not
-	// hashed again: it has been when it was put there.
-	Find(d Digest) (m dtype.Matrix, ok bool)
+	// hashed again. form is the matrix without its bytes. An error ends the load of the weight: a file is damaged.
+	Find(d Digest, form *dtype.Matrix) (m dtype.Matrix, ok bool, err error)
 	// Keep is told a matrix that the other end has sent. Its memory is only valid during the call.
 	Keep(d Digest, m *dtype.Matrix)
 }

@@ -19,7 +19,7 @@ const protocol = 1
 // A frame is its length, of all that follows the length, its kind, a number that depends on the kind, and fields.
 const (
 	headerBytes = 4 + 1 + 8
-	pieceBytes  = 4 << 20               // memory and weights cross in pieces of at most so many bytes
+	pieceBytes  = 4 << 20               // memory and weights cross in pieces of that size at most
 	maxFrame    = 4*pieceBytes + 64<<10 // bytes behind the length
 	maxHello    = 4 << 10               // of a peer that is not known yet
 	maxText     = 2 << 10               // of an error, a name or a version

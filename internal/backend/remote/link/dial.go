@@ -65,6 +65,9 @@ type refusal struct{ why string }
 func (r *refusal) Error() string        { return r.why }
 func (r *refusal) Is(target error) bool { return target == ErrRefused }
 
+// Permanent marks an error that waiting does not end.
+func (r *refusal) Permanent() {}
+
 func refusef(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
 // Check refuses addresses that cannot be connected to safely.
@@ -78,7 +81,7 @@ func (d *Dialer) Check(a Address) error {
 // plain reports whether nothing is known that a handshake could check.
 func (d *Dialer) plain(a Address) bool { return a.Node == Fingerprint{} && d.Token == nil }
 
-// Dial connects to a node and makes sure that it is the one meant.
+// Dial connects to a node and makes sure that it is the one meant. Errors do not name the node.
 func (d *Dialer) Dial(ctx context.Context, a Address) (_ *Conn, err error) {
 	if err := d.Check(a); err != nil {
 		return nil, err
@@ -88,7 +91,7 @@ func (d *Dialer) Dial(ctx context.Context, a Address) (_ *Conn, err error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, "tcp", a.HostPort)
 	if err != nil {
-		return nil, fmt.Errorf("node %s cannot be reached: %w", a, err)
+		return nil, fmt.Errorf("it cannot be reached: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) }) // ends what waits
 	defer func() {
@@ -108,11 +111,11 @@ func (d *Dialer) Dial(ctx context.Context, a Address) (_ *Conn, err error) {
 // greetPlain is the handshake within this machine.
 func (d *Dialer) greetPlain(a Address, raw net.Conn) (*Conn, error) {
 	if !local(raw.RemoteAddr()) {
-		return nil, refusef("node %s is at %s, which is another machine: give its fingerprint, or a token that both share", a, raw.RemoteAddr())
+		return nil, refusef("it is at %s, which is another machine: give its fingerprint, %s#FINGERPRINT, or a token that both share", raw.RemoteAddr(), a)
 	}
 	answer, err := exchange(raw, note{code: plainHello})
 	if err != nil {
-		return nil, d.explain(a, err)
+		return nil, explain(err)
 	}
 	if answer.code != accepted {
 		return nil, d.refused(a, answer.code)
@@ -144,7 +147,7 @@ func (d *Dialer) greet(ctx context.Context, a Address, raw net.Conn) (*Conn, err
 	}
 	c := tls.Client(raw, config)
 	if err := c.HandshakeContext(ctx); err != nil {
-		return nil, d.explain(a, err)
+		return nil, explain(err)
 	}
 	hello := note{code: nakedHello}
 	if d.Token != nil {
@@ -156,12 +159,12 @@ func (d *Dialer) greet(ctx context.Context, a Address, raw net.Conn) (*Conn, err
 	}
 	answer, err := exchange(c, hello)
 	if err != nil {
-		return nil, d.explain(a, err)
+		return nil, explain(err)
 	}
 	switch answer.code {
 	case accepted:
 		if a.Node == (Fingerprint{}) {
-			return nil, refusef("node %s has no token: start it with the token, or give its fingerprint, %s#FINGERPRINT, after comparing %s with what it prints at its start", a, a, node)
+			return nil, refusef("it has no token: start it with the token, or give its fingerprint, %s#FINGERPRINT, after comparing %s with what it prints at its start", a, node)
 		}
 	case acceptedToken:
 		want, err := prove(c, d.Token, nodeRole, d.Identity.print, node)
@@ -169,7 +172,7 @@ func (d *Dialer) greet(ctx context.Context, a Address, raw net.Conn) (*Conn, err
 			return nil, err
 		}
 		if d.Token == nil || !hmac.Equal(want[:], answer.proof[:]) {
-			return nil, refusef("node %s does not have the token: give both the same file", a)
+			return nil, refusef("it does not have the token: give both the same file")
 		}
 	default:
 		return nil, d.refused(a, answer.code)
@@ -181,30 +184,30 @@ func (d *Dialer) greet(ctx context.Context, a Address, raw net.Conn) (*Conn, err
 func (d *Dialer) refused(a Address, code byte) error {
 	switch code {
 	case wantsTLS:
-		return refusef("node %s asks for a key: give its fingerprint, %s#FINGERPRINT, which it prints at its start, or the token that both share", a, a)
+		return refusef("it asks for a key: give its fingerprint, %s#FINGERPRINT, which it prints at its start, or the token that both share", a)
 	case wantsLeader:
-		return refusef("node %s does not know this leader: start it with --leader %s, or give both the same token", a, d.Identity.print)
+		return refusef("it does not know this leader: start it with --leader %s, or give both the same token", d.Identity.print)
 	case wantsToken:
-		return refusef("node %s asks for a token: give the file that it has with --node-token, or start it with --leader %s", a, d.Identity.print)
+		return refusef("it asks for a token: give the file that it has with --node-token, or start it with --leader %s", d.Identity.print)
 	case wrongToken:
-		return refusef("node %s has another token: give both the same file", a)
+		return refusef("it has another token: give both the same file")
 	}
-	return refusef("node %s: %v", a, errMark)
+	return errMark
 }
 
-// explain names the node in an error of the handshake.
-func (d *Dialer) explain(a Address, err error) error {
+// explain says what an error of the handshake means.
+func explain(err error) error {
 	var r *refusal
 	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &r):
-		return refusef("node %s: %s", a, r.why)
+		return r
 	case errors.Is(err, errMark), errors.As(err, &header):
-		return refusef("node %s: %v: is it another program?", a, errMark)
+		return refusef("%v: is it another program?", errMark)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("node %s closed the connection in the handshake: its log says why", a)
+		return errors.New("it closed the connection in the handshake: its log says why")
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("node %s did not answer the handshake within %v", a, handshakeTime)
+		return fmt.Errorf("it did not answer the handshake within %v", handshakeTime)
 	}
-	return fmt.Errorf("node %s: %w", a, err)
+	return err
 }
