@@ -189,7 +189,7 @@ func late(c net.Conn, delay time.Duration) net.Conn {
 		deliver(arriving, w)
 		_ = w.CloseWithError(io.EOF)
 		_ = c.Close()
-		for range arriving { //nolint:revive // the reader must not wait
+		for range arriving { // the reader must not wait
 		}
 	}()
 	go deliver(l.out, c)

@@ -28,23 +28,21 @@ func (x *session) rehearse() error {
 	} else {
 		err = serve()
 	}
-	if !errors.Is(ended, errRehearsed) {
+	var over rehearsed
+	if !errors.As(ended, &over) {
 		return fatal{ended}
 	}
 	if err == nil {
 		err, x.err = x.err, nil
 	}
 	x.ahead = false
-	return x.done(ended.(rehearsed).number, err)
+	return x.done(over.number, err)
 }
 
-// errRehearsed ends the frames of a rehearsal.
-var errRehearsed = errors.New("the rehearsal is over")
-
+// rehearsed ends the frames of a rehearsal, which are answered by its number.
 type rehearsed struct{ number uint64 }
 
-func (rehearsed) Error() string   { return errRehearsed.Error() }
-func (rehearsed) Is(e error) bool { return e == errRehearsed }
+func (rehearsed) Error() string { return "the rehearsal is over" }
 
 // done ends an answer with an error or none.
 func (x *session) done(number uint64, err error) error {

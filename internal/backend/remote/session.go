@@ -136,8 +136,9 @@ func (x *session) frame(kind uint8, number uint64, body []byte) error {
 	if err == nil {
 		return nil
 	}
+	var over rehearsed
 	switch {
-	case errors.Is(err, errClosed) || errors.Is(err, errRehearsed):
+	case errors.Is(err, errClosed) || errors.As(err, &over):
 		return err
 	case ends(err):
 		x.fail(number, err, true)
