@@ -125,18 +125,17 @@ func (c *choice) openNamed() error {
 // beside returns a device on which a model fits: the only one if it does, otherwise several combined, with the other GPUs
 // of the machine if auto chose the first, and with the CPU. The plan says which.
 func (c *choice) beside(n *Need, want Want) (backend.Backend, *Plan, error) {
-	if first := c.list[0]; !first.named {
-		if want == (Want{}) { // all of it: nothing else is needed
-			p := &Plan{Layers: n.Layers, Machine: c.machine(), need: n}
-			if p.fits(0) {
-				return first.Backend, p, nil
-			}
+	first := c.list[0]
+	if !first.named && want == (Want{}) { // all of it: nothing else is needed
+		p := &Plan{Layers: n.Layers, Machine: c.machine(), need: n}
+		if p.fits(0) {
+			return first.Backend, p, nil
 		}
-		if c.on.Name == "" || c.on.Name == backend.Auto {
-			for _, name := range backend.Others(first.called) {
-				if err := c.add(backend.OpenNamed(name, c.on.How)); err != nil {
-					return nil, nil, err
-				}
+	}
+	if want.Layers == Auto && (c.on.Name == "" || c.on.Name == backend.Auto) {
+		for _, name := range backend.Others(first.called) {
+			if err := c.add(backend.OpenNamed(name, c.on.How)); err != nil {
+				return nil, nil, err
 			}
 		}
 	}

@@ -168,8 +168,13 @@ const (
 // refuse is the error for a model that fits nowhere, or not as requested.
 func (n *Need) refuse(want Want, on Machine) error {
 	for i := range on {
-		if least := n.leastLayer(&on[i]); on[i].Named && least > on[i].limit() {
-			return fmt.Errorf("offload: %s has %s free, too little for one layer, which needs %s: leave the device out of the list", on[i].Name, inGB(on[i].Free), inGB(least))
+		least, with := n.leastLayer(&on[i]), "one layer"
+		if i == 0 {
+			core, _ := (&search{need: n}).core(&on[i])
+			least, with = least+core, "one layer with output and head"
+		}
+		if on[i].Named && least > on[i].limit() {
+			return fmt.Errorf("offload: %s has %s free, too little for %s, which takes %s: leave the device out of the list", on[i].Name, inGB(on[i].Free), with, inGB(least))
 		}
 	}
 	t := n.total()

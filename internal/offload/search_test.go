@@ -57,7 +57,7 @@ func TestPlanOfSeveral(t *testing.T) {
 		{"a leader without a GPU", dense(), leader, "layers 6-9, embedding, output, head, vision tower on cpu; layers 0-5 on node"},
 		{"experts apart", mixture(), gpus(64, 9, 9), "layers 7-9, output, head on gpu0; layers 0-6 on gpu1; experts of layers 0-3, embedding, vision tower on cpu"},
 		{"tied", tied, named(gpus(64, 24, 24)), "layers 6-9, embedding, output, head, vision tower on gpu0; layers 0-5 on gpu1"},
-		{"too small", dense(), small, "!gpu1 has 1.0 GB free, too little for one layer, which needs 1.2 GB: leave the device out of the list"},
+		{"too small", dense(), small, "!gpu1 has 1.0 GB free, too little for one layer, which takes 1.2 GB: leave the device out of the list"},
 		{"nowhere", dense(), gpus(3, 3, 3), "!the model does not fit into memory: it has 13.0 GB of weights, 1.1 GB for sequences of up to 4096 tokens and 110.0 MB of activations; gpu0 has 3.0 GB free, gpu1 3.0 GB and cpu 3.0 GB; 5 % of the memory must stay free: load fewer bits (--quantize 4), a shorter --context or --kv-bits 8"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestOpenSeveral(t *testing.T) {
 		{Devices{Name: "opaque,opaque"}, Want{Layers: 3}, "!offload: --gpu-layers is for one device: of several, the plan chooses the layers of each"},
 		{Devices{Name: "cpu,cpu"}, Want{}, "!device cpu,cpu: the processor can be in the list once: its cores and its memory are the same"},
 		{Devices{Name: "opaque,auto"}, Want{}, "!device opaque,auto: auto selects the devices itself and cannot be in a list"},
-		{Devices{Name: "opaque,abacus"}, Want{}, "!device abacus: not available in this build; use auto or cpu or opaque"},
+		{Devices{Name: "opaque,abacus"}, Want{}, "!device abacus: not available in this build; use auto or pair or cpu or opaque"},
 		{Devices{Name: "opaque", More: []func() (backend.Backend, error){counted, failing}}, Want{}, "!no such node"},
 	} {
 		c.on.How = how
@@ -256,6 +256,57 @@ func TestOpenSeveral(t *testing.T) {
 	}
 	if calls != 3 || closed != 1 {
 		t.Errorf("%d devices were opened by functions, %d closed after an error", calls, closed)
+	}
+}
+
+func init() {
+	backend.Register(backend.Device{
+		Name: "pair", Rank: 9, Numbered: true, ISAs: func() []string { return nil },
+		Probe: func() []backend.Info { return []backend.Info{{Memory: pairMemory}, {Memory: pairMemory}} },
+		Open: func(o backend.Options) (backend.Backend, error) {
+			b, err := backend.Open("cpu", backend.Options{Threads: 1})
+			return &limited{backendtest.NewOpaque(b), pairMemory}, err
+		},
+	})
+}
+
+// pairMemory is the memory of each of two devices: one has not enough for 0.8b at 4 bits.
+const pairMemory = 400e6
+
+// TestAutoUsesAllGPUs has a model that is too large for the first GPU, with other devices beside and without.
+func TestAutoUsesAllGPUs(t *testing.T) {
+	more := func() (backend.Backend, error) {
+		b, err := backend.Open("cpu", backend.Options{Threads: 1})
+		return backendtest.NewOpaque(b), err
+	}
+	for _, c := range []struct {
+		on      Devices
+		want    Want
+		devices int
+	}{
+		{Devices{}, Want{}, 2},
+		{Devices{Name: "auto"}, Want{Layers: 5}, 2}, // the first, and the CPU
+		{Devices{Name: "pair"}, Want{}, 2},          // likewise
+		{Devices{Name: "pair:1"}, Want{Layers: None}, 1},
+		{Devices{Name: "pair:0,pair:1"}, Want{}, 2},
+		{Devices{Name: "pair:1,pair:1"}, Want{}, 0}, // half of its memory for each is too little
+		{Devices{More: []func() (backend.Backend, error){more}}, Want{}, 3},
+	} {
+		c.on.How.Threads = 1
+		b, p, err := ForShape("0.8b", weights.BitsForm(4), c.on, c.want, Options{Context: 64, NoVision: true})
+		if c.devices == 0 && err != nil && strings.Contains(err.Error(), " has 200.0 MB free, too little for one layer with output and head, which takes ") {
+			continue
+		}
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		if n := strings.Count(b.Name(), "cpu"); n != c.devices {
+			t.Errorf("%q, %+v: %s computes: %s", c.on.Name, c.want, b.Name(), p)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
