@@ -41,7 +41,9 @@ func (n *Node) Start(tb testing.TB, addr string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	n.Addr = l.Addr().String()
+	if n.Addr == "" { // leaders may be connecting
+		n.Addr = l.Addr().String()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel, n.done = cancel, make(chan struct{})
 	go func() {

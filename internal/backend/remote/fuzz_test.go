@@ -99,7 +99,7 @@ func TestWrongFramesEndSessions(t *testing.T) {
 	suite, rng := backendtest.Brief(t), rand.New(rand.NewPCG(3, 4))
 	for _, check := range fuzzChecks {
 		frames := session(t, suite, check)
-		for range 12 {
+		for range 6 {
 			var data []byte
 			from := rng.IntN(len(frames))
 			for i, f := range frames[:min(len(frames), from+60)] {
