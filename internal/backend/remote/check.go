@@ -5,12 +5,13 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
 // Both ends check operations by the same functions: the leader so that a wrong shape panics where it is made, the node
 // because it trusts no leader. What they let pass stays within its memory on every device.
 
-// maxHeads and the like bound dimensions, so that products of them do not overflow.
+// maxDim bounds dimensions, so that products of them do not overflow.
 const maxDim = 1 << 24
 
 func refuse(format string, args ...any) { panic("remote: " + fmt.Sprintf(format, args...)) }
@@ -231,15 +232,12 @@ func vector(op string, t *backend.Tensor, cols int) {
 	}
 }
 
-// maxLevels is more levels of a draw than there are: see package topk.
-const maxLevels = 1 << 12
-
 func checkDraws(list []backend.Draw, rows, cols int) {
 	if len(list) != rows {
 		refuse("%d draws from %d rows", len(list), rows)
 	}
 	for i := range list {
-		if d := &list[i]; d.Cols < 0 || d.Cols > cols || d.TopK < 0 || d.Levels < 0 || d.Levels > maxLevels || d.First < 0 || d.First > maxDim || !(d.Temperature >= 0) {
+		if d := &list[i]; d.Cols < 0 || d.Cols > cols || d.TopK < 0 || d.Levels < 0 || d.Levels > topk.Levels || d.First < 0 || d.First > maxDim || !(d.Temperature >= 0) {
 			refuse("a draw with %d of %d columns, the best %d in %d levels from block %d on at temperature %v",
 				d.Cols, cols, d.TopK, d.Levels, d.First, d.Temperature)
 		}
