@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -25,6 +26,12 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asNode)+os.Getenv(asLeader) != "" {
+		go func() { // the process of the tests has ended, perhaps by a panic
+			_, err := io.Copy(io.Discard, os.Stdin)
+			exit(err)
+		}()
+	}
 	if addr := os.Getenv(asNode); addr != "" {
 		exit(beNode(addr))
 	}
@@ -77,6 +84,9 @@ func start(t *testing.T, variable, addr string) (p *os.Process, line string) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), variable+"="+addr)
 	out, err := cmd.StdoutPipe()
+	if err == nil {
+		_, err = cmd.StdinPipe() // which ends with this process
+	}
 	if err == nil {
 		err = cmd.Start()
 	}
