@@ -51,8 +51,7 @@ func TestChoiceIsTheBestDepth(t *testing.T) {
 		}
 		limit := rng.IntN(MaxDepth)
 		most := 0.0
-		var gains [MaxCopy]float64
-		c.chances(r, Computed, 0, gains[:], 0)
+		gains := c.chances(r, Computed, 0, 0)
 		tokens, rates := 1.0, [MaxDepth + 1]float64{}
 		for d := range limit + 1 {
 			if d > 0 {
@@ -96,7 +95,7 @@ func TestChoiceIsTheBestOfABatch(t *testing.T) {
 			}
 		}
 		for i, r := range records {
-			c.chances(r, Computed, 0, gains[i][:], 0)
+			gains[i] = c.chances(r, Computed, 0, 0)
 		}
 		rate := func(depths [3]int) float64 {
 			tokens, rows := 0.0, 0

@@ -125,18 +125,12 @@ func (c *Controller) Report(r *Record, o Outcome) {
 		if accepted {
 			hit = 1
 		}
-		c.count(r, j, hit)
+		c.accepted[r.source][j].add(hit, acceptRate)
+		r.accepted[r.source][j].add(hit, ownRate)
 		if j < len(r.probs) {
 			c.calibrations[r.source].count(j, r.probs[j], hit)
 		}
 	})
-}
-
-// count counts draft j of a sequence, which was accepted with a chance of hit.
-func (c *Controller) count(r *Record, j int, hit float64) {
-	j = min(j, MaxDepth-1)
-	c.accepted[r.source][j].add(hit, acceptRate)
-	r.accepted[r.source][j].add(hit, ownRate)
 }
 
 // increment is one more draft for one run.
@@ -240,8 +234,7 @@ func (c *Controller) Idle(s Source) int { return c.idle[s] }
 // offer chooses the source of a run, and adds the fixed part of the run to the plan.
 func (c *Controller) offer(batch []Run, i int, r *Record, p *plan) {
 	run := &batch[i]
-	var gains [MaxCopy]float64
-	limit := c.source(r, run, &gains)
+	limit, gains := c.source(r, run)
 	c.gains, c.limits, c.from = append(c.gains, gains), append(c.limits, limit), append(c.from, run.Source)
 	run.Depth = run.Known
 	p.tokens, p.rows = p.tokens+float64(1+run.Known), p.rows+1+run.Known
@@ -300,15 +293,15 @@ func (c *Controller) turn(best candidate, plain int) int {
 	case c.whole() && c.trial <= len(c.order):
 		return c.trial
 	}
-	hope, high := best, 0.0
+	hope := candidate{drafts: best.drafts} // its rate has the doubt added
 	for _, x := range c.candidates {
 		if c.left == trialRounds-1 && x.drafts == c.trial {
 			c.spent += min(max(x.loss(best), 0), maxCharge)
 		}
 		r := x.rate * (1 + min(c.Doubt(plain+x.drafts, plain+best.drafts), maxHope))
 		ok := c.spent+x.loss(best) <= trialAdvance || r > best.rate && c.Measured(plain+x.drafts) == 0
-		if c.left < 0 && x.drafts != best.drafts && r > high && ok {
-			hope, high = x, r
+		if c.left < 0 && x.drafts != best.drafts && r > hope.rate && ok {
+			hope = candidate{drafts: x.drafts, rate: r}
 		}
 	}
 	if hope.drafts == best.drafts {
@@ -351,10 +344,10 @@ func (c *Controller) Charge(took time.Duration) {
 	}
 }
 
-// source sets the most promising source of a run, as if all runs of the batch were alike. It sets the gains of its
-// drafts and returns their maximum number. With a fixed depth, equal requests have equal drafts, so the source
+// source sets the most promising source of a run, as if all runs of the batch were alike. It returns the maximum number
+// of its drafts and their gains. With a fixed depth, equal requests have equal drafts, so the source
 // does not depend on measurements.
-func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit int) {
+func (c *Controller) source(r *Record, run *Run) (limit int, gains [MaxCopy]float64) {
 	fixed, ok := r.Fixed.Fixed()
 	rivals := run.Sources.Has(Beside) || run.Sources.Has(Computed) && c.Blocks[Computed] > 0
 	limit, most := run.Known, math.Inf(-1)
@@ -366,11 +359,10 @@ func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit
 		if depth = max(min(depth, run.Depth), run.Known); ok {
 			depth = min(depth, run.Known+fixed)
 		}
-		var g [MaxCopy]float64
-		c.chances(r, s, run.Known, g[:max(depth, MaxDepth)], 0)
+		g := c.chances(r, s, run.Known, 0)
 		h := g
 		if rivals {
-			c.chances(r, s, run.Known, h[:depth], 1)
+			h = c.chances(r, s, run.Known, 1)
 		}
 		value, sum := 0.0, -once
 		for j := run.Known; j < depth; j++ {
@@ -387,10 +379,10 @@ func (c *Controller) source(r *Record, run *Run, gains *[MaxCopy]float64) (limit
 			c.accepted[s][0].fade(idleRate)
 		}
 		if value > most {
-			run.Source, limit, most, *gains = s, depth, value, g
+			run.Source, limit, most, gains = s, depth, value, g
 		}
 	}
-	return limit
+	return limit, gains
 }
 
 // terms are the maximum drafts of a source, and the cost of any drafts and of each draft, in tokens.
@@ -406,11 +398,11 @@ func (c *Controller) terms(s Source) (depth int, once, each float64) {
 	return depth, first - each, each
 }
 
-// chances sets the gains of a source's drafts: the probability that draft j and all before it
+// chances are the gains of a source's drafts: the probability that draft j and all before it
 // are accepted. That of draft j after them is the sequence's own acceptance, weighed against
 // that of all sequences, weighed against that of the draft before. The first known ones are certain.
 // With hope, each chance is that many standard deviations higher, if the source has been tried as often as of late.
-func (c *Controller) chances(r *Record, s Source, known int, gains []float64, hope float64) {
+func (c *Controller) chances(r *Record, s Source, known int, hope float64) (gains [MaxCopy]float64) {
 	const shared, own = 4, 16
 	p, all := priors[s], 1.0
 	for j := range gains {
@@ -422,6 +414,7 @@ func (c *Controller) chances(r *Record, s Source, known int, gains []float64, ho
 		}
 		gains[j] = min(all, 1)
 	}
+	return gains
 }
 
 // countSources counts the runs of a batch by their sources.
@@ -467,8 +460,7 @@ func (c *Controller) Rate(r *Record, depth int) float64 {
 		return 1 / (c.Pass(1) * c.Level())
 	}
 	p := plan{tokens: 1, rows: 1}
-	var gains [MaxDepth]float64
-	c.chances(r, r.source, 0, gains[:], 0)
+	gains := c.chances(r, r.source, 0, 0)
 	for j, gain := range gains[:depth] {
 		p.add(&Run{Source: r.source}, j, gain)
 	}
