@@ -253,3 +253,61 @@ func TestChoicesRest(t *testing.T) {
 		t.Error("rounds without a choice while drafts pay")
 	}
 }
+
+// TestBlocksLimitDrafts has a drafter that computes up to four tokens at once, where more would pay.
+func TestBlocksLimitDrafts(t *testing.T) {
+	for block, want := range map[int]int{0: MaxDepth, 4: 4, MaxCopy + 1: MaxCopy} {
+		c := informed(func(int) float64 { return 1 }, func(int, int) float64 { return 0 })
+		c.Blocks[Computed] = block
+		r := &Record{}
+		for range 400 {
+			c.Report(r, Outcome{Drafted: MaxDepth, Accepted: MaxDepth, Tokens: 1 + MaxDepth})
+		}
+		batch := []Run{{Depth: MaxCopy + 1, Sources: Computed.only()}}
+		if c.Choose(batch, []*Record{r}); batch[0].Depth != want {
+			t.Errorf("%d drafts of a drafter with blocks of %d, want %d", batch[0].Depth, block, want)
+		}
+	}
+}
+
+// TestIdleCountsRounds has rounds with drafts, rounds whose drafts do not pay, and rounds that can have none: only those of the
+// second kind, and those with drafts of the other drafter, count.
+func TestIdleCountsRounds(t *testing.T) {
+	idle := func(c *Controller, row float64, depth int) [2]int {
+		c.Model = informed(func(rows int) float64 { return 1 + row*float64(rows-1) }, func(int, int) float64 { return 0.01 }).Model
+		for range 5 {
+			c.spent = 1e9 // no trials
+			c.Choose([]Run{{Depth: depth, Sources: Computed.only()}}, []*Record{{}})
+		}
+		return [2]int{c.Idle(Computed), c.Idle(Beside)}
+	}
+	c := NewController()
+	for _, x := range []struct {
+		row   float64
+		depth int
+		want  [2]int
+	}{{1, 0, [2]int{0, 0}}, {1, 2, [2]int{5, 5}}, {0.01, 2, [2]int{0, 10}}, {1, 2, [2]int{5, 15}}, {0.01, 0, [2]int{5, 15}}} {
+		if got := idle(c, x.row, x.depth); got != x.want {
+			t.Errorf("rows that cost %v, depth %d: idle for %v rounds, want %v", x.row, x.depth, got, x.want)
+		}
+	}
+}
+
+// TestHopeIsOneStandardDeviation compares chances with hope and without it, of known tokens and drafts.
+func TestHopeIsOneStandardDeviation(t *testing.T) {
+	for _, runs := range []int{0, 1, 12, 60} {
+		c, r := NewController(), From(Computed)
+		for i := range runs {
+			c.countSources([]Run{{Source: Computed}})
+			c.Report(r, Outcome{Drafted: 1, Accepted: i % 2, Tokens: 1 + i%2})
+		}
+		for known := range 2 {
+			low, high := c.chances(r, Computed, known, 0), c.chances(r, Computed, known, 1)
+			p, certain := low[known], known == 0 || low[0] == 1 && high[0] == 1
+			want := min(p+math.Sqrt(p*(1-p)/float64(4+runs)), 1)
+			if math.Abs(high[known]-want) > 1e-12 || !certain {
+				t.Errorf("%d runs, %d known: a chance of %.6f with hope, want %.6f", runs, known, high[known], want)
+			}
+		}
+	}
+}

@@ -119,21 +119,19 @@ func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
 // batch, those with the highest chances are kept. Drafts of fixed depths stay.
 func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 	c.order = c.order[:0]
-	var p plan
-	sure := false
+	rows, sure := len(batch), false // of the pass, without those that may be cut
 	for i, r := range records {
 		run, d := &batch[i], &drafts[i]
-		if r.probs = r.probs[:0]; run.Source.Computed() && len(d.Probs) > 0 {
-			r.probs, sure = append(r.probs, d.Probs...), true
+		if run.Source.Computed() && len(d.Probs) > 0 {
+			r.probs, sure = append(r.probs[:0], d.Probs...), true
 			c.asked[run.Source] = c.asked[run.Source] || c.Blocks[run.Source] > 0
 		}
-		p.tokens, p.rows = p.tokens+1, p.rows+1
 		gain := 1.0
 		for j := range d.Tokens {
 			if gain *= c.chanceOf(i, j, r.probs); j >= run.Known && r.Fixed == DepthAuto {
 				c.order = append(c.order, increment{i, j, gain})
 			} else {
-				p.tokens, p.rows = p.tokens+gain, p.rows+1
+				rows++
 			}
 		}
 	}
@@ -141,15 +139,14 @@ func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 		return
 	}
 	c.sort()
-	best, most := 0, p.tokens-c.price*c.Pass(p.rows)
+	best, tokens, most := 0, 0.0, -c.price*c.Pass(rows)
 	for n, inc := range c.order {
-		p.tokens, p.rows = p.tokens+inc.gain, p.rows+1
-		if x := p.tokens - c.price*c.Pass(p.rows); x > most {
+		tokens += inc.gain
+		if x := tokens - c.price*c.Pass(rows+n+1); x > most {
 			best, most = n+1, x
 		}
 	}
 	for _, inc := range c.order[best:] {
-		d := &drafts[inc.run]
-		d.Cut(min(inc.depth, len(d.Tokens)))
+		drafts[inc.run].Cut(inc.depth)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -92,10 +93,35 @@ func TestTrimKeepsTheMostLikely(t *testing.T) {
 	}
 }
 
-// TestTrimKeepsAll of a trial, and of drafts without probabilities.
+// TestTrimFillsTheCheapRows has passes of up to eight rows cost the same: as many likely drafts are kept as fit beside the
+// rows of a fixed depth, those of known tokens and one of each run.
+func TestTrimFillsTheCheapRows(t *testing.T) {
+	likely := func(n int) Draft {
+		return Draft{Tokens: make([]int32, n), Probs: slices.Repeat([]float32{0.97}, n)}
+	}
+	c := confident(0, 0)
+	c.Model = informed(func(rows int) float64 { return 1 + float64(max(rows-8, 0)) }, func(int, int) float64 { return 0 }).Model
+	for fixed := range 4 {
+		for known := range 3 {
+			records := []*Record{{Fixed: FixedDepth(fixed)}, {}}
+			batch := []Run{{Depth: MaxDepth, Sources: Computed.only()}, {Depth: MaxDepth, Known: known, Sources: Computed.only()}}
+			c.left = 1
+			c.Choose(batch, records)
+			drafts := []Draft{likely(fixed), likely(MaxDepth)}
+			if c.Trim(batch, records, drafts); len(drafts[0].Tokens) != fixed || len(drafts[1].Tokens) != 6-fixed {
+				t.Errorf("%d and %d drafts are kept, want %d and %d", len(drafts[0].Tokens), len(drafts[1].Tokens), fixed, 6-fixed)
+			}
+		}
+	}
+}
+
+// TestTrimKeepsAll of a trial, and of drafts without probabilities. Before a trial, and after it, drafts are cut.
 func TestTrimKeepsAll(t *testing.T) {
 	for name, change := range map[string]func(c *Controller, d *Draft){
-		"a trial":                 func(c *Controller, _ *Draft) { c.left = trialRounds },
+		"a trial":                 func(c *Controller, _ *Draft) { c.left = 2*trialRounds - 1 },
+		"the end of a trial":      func(c *Controller, _ *Draft) { c.left = trialRounds },
+		"before a trial, cut":     func(c *Controller, _ *Draft) { c.left = 2 * trialRounds },
+		"after a trial, cut":      func(c *Controller, _ *Draft) { c.left = trialRounds - 1 },
 		"no probabilities":        func(_ *Controller, d *Draft) { d.Probs = nil },
 		"none of these, cut":      func(*Controller, *Draft) {},
 		"tokens that must follow": func(_ *Controller, d *Draft) { d.Vocab = -1 },
@@ -111,7 +137,7 @@ func TestTrimKeepsAll(t *testing.T) {
 			c.left = 1
 		}
 		want := 2
-		if name == "none of these, cut" {
+		if strings.HasSuffix(name, ", cut") {
 			want = 0
 		}
 		if c.Trim(batch, records, drafts); len(drafts[0].Tokens) != want {
@@ -151,7 +177,7 @@ func TestSelectionIsSaneWhateverItHears(t *testing.T) {
 	odd := []float32{float32(math.NaN()), -1, 0, 0.3, 0.9, 1, 7, float32(math.Inf(1))}
 	for range 100 {
 		c, records := NewController(), make([]*Record, 1+rng.IntN(6))
-		c.Blocks[rng.IntN(2)] = rng.IntN(20)
+		c.Blocks[rng.IntN(2)] = rng.IntN(MaxCopy + 9)
 		for i := range records {
 			records[i] = &Record{Fixed: Depth(max(rng.IntN(6)-4, -1))}
 		}

@@ -43,7 +43,7 @@ type Controller struct {
 	rest     int                  // rounds until the next choice
 	rested   bool                 // there were rounds without a choice since
 	trial    int                  // drafts of the running trial, or of the last
-	left     int                  // rounds until a trial may begin, the one that runs or is to begin included
+	left     int                  // rounds until a trial may begin, the one that runs or is to begin included; it may if negative
 	spent    float64              // rounds that trials have cost and that are not earned yet
 	price    float64              // tokens that the time of one level is worth: those of the choice in that time
 	runs     int                  // of the batch
@@ -287,7 +287,7 @@ func (c *Controller) best(batch []Run, p plan) candidate {
 // turn is the number of drafts of this round: the best, or those of a trial. Without drafts the pass has plain rows.
 func (c *Controller) turn(best candidate, plain int) int {
 	c.earn()
-	switch c.left = max(c.left-1, -1); {
+	switch c.left--; {
 	case c.left >= 2*trialRounds:
 		return best.drafts
 	case c.whole() && c.trial <= len(c.order):
