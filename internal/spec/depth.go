@@ -43,7 +43,7 @@ type Controller struct {
 	rest     int                  // rounds until the next choice
 	rested   bool                 // there were rounds without a choice since
 	trial    int                  // drafts of the running trial, or of the last
-	left     int                  // rounds until a trial may begin, the one that runs or is to begin included; it may if negative
+	left     int                  // rounds until a trial may begin, with the one that runs or is to begin; negative: it may
 	spent    float64              // rounds that trials have cost and that are not earned yet
 	price    float64              // tokens that the time of one level is worth: those of the choice in that time
 	runs     int                  // of the batch
@@ -173,7 +173,7 @@ func (c *Controller) steps(s Source, depth int) int {
 func (c *Controller) ObserveDraft(s Source, depths []int, took time.Duration) {
 	deepest, total := 0, 0
 	for _, d := range depths {
-		deepest, total = max(deepest, d), total+max(d, 0)
+		deepest, total = max(deepest, d), total+d
 	}
 	c.Model.ObserveDraft(int(s), c.steps(s, deepest), total, took)
 }
