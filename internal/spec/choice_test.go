@@ -315,3 +315,29 @@ func TestHopeIsOneStandardDeviation(t *testing.T) {
 		}
 	}
 }
+
+// TestHopeReturns has a drafter that is not chosen for long: the hope for it becomes that of one that was never tried. Rounds
+// that cannot have its drafts do not count.
+func TestHopeReturns(t *testing.T) {
+	c := NewController()
+	hope := func() float64 {
+		return c.chances(new(Record), Beside, 0, 1)[0] - c.chances(new(Record), Beside, 0, 0)[0]
+	}
+	rounds := func(n int, from Source, offers Sources) {
+		for range n {
+			c.countSources([]Run{{Source: from, Sources: offers}})
+		}
+	}
+	most := hope()
+	rounds(60, Beside, Beside.only())
+	least := hope()
+	if least > 0.3*most {
+		t.Errorf("hope of %.3f after 60 rounds, %.3f before", least, most)
+	}
+	if rounds(3000, Computed, Computed.only()); hope() != least {
+		t.Errorf("hope of %.3f after rounds without an offer, %.3f before", hope(), least)
+	}
+	if rounds(3000, Computed, Computed.only().With(Beside)); hope() < 0.95*most {
+		t.Errorf("hope of %.3f long after, want about %.3f", hope(), most)
+	}
+}

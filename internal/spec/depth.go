@@ -404,13 +404,14 @@ func (c *Controller) terms(s Source) (depth int, once, each float64) {
 // With hope, each chance is that many standard deviations higher, if the source has been tried as often as of late.
 func (c *Controller) chances(r *Record, s Source, known int, hope float64) (gains [MaxCopy]float64) {
 	const shared, own = 4, 16
-	p, all := priors[s], 1.0
+	p, hoped, all := priors[s], 1.0, 1.0
 	for j := range gains {
 		if j < MaxDepth {
 			p = r.accepted[s][j].given(c.accepted[s][j].given(p, shared), own)
+			hoped = p + hope*math.Sqrt(p*(1-p)/(shared+c.tried[s]))
 		}
 		if j >= known {
-			all *= p + hope*math.Sqrt(p*(1-p)/(shared+c.tried[s]))
+			all *= hoped
 		}
 		gains[j] = min(all, 1)
 	}
