@@ -348,3 +348,13 @@ func (w *Weight) Scaled() bool {
 		return p.From.Has(p.Name+".global_scale") || p.From.Has(p.Name+".weight_global_scale") || p.From.Has(p.Name+".weight_scale_2")
 	})
 }
+
+// Place is the file and the name of the first of the tensors that the weight is stored as.
+func (w *Weight) Place() (file, tensor string) {
+	w.eachTensor(func(_ *checkpoint.Weights, t checkpoint.Tensor) {
+		if tensor == "" {
+			file, tensor = t.File, t.Name
+		}
+	})
+	return file, tensor
+}

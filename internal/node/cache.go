@@ -1,0 +1,230 @@
+package node
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend/remote"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// cache is a folder with the matrices that leaders have sent, a file for each with its digest as its name.
+type cache struct {
+	folder string
+	limit  int64 // bytes
+	size   int64
+	began  time.Time // files that were used since stay
+	files  []cached  // the one that was not used for the longest time first
+}
+
+type cached struct {
+	name string
+	size int64
+	used time.Time
+}
+
+// weightSuffix is the end of the names of files of matrices.
+const weightSuffix = ".weight"
+
+// openCache finds what is in a folder, which need not exist. What an interrupted process left is removed.
+func openCache(folder string, limit int64) (*cache, error) {
+	c := &cache{folder: folder, limit: limit, began: time.Now()}
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		switch {
+		case err != nil: // gone in the meantime
+		case strings.HasSuffix(e.Name(), weightSuffix):
+			c.files = append(c.files, cached{e.Name(), info.Size(), info.ModTime()})
+			c.size += info.Size()
+		case strings.HasPrefix(e.Name(), temporary):
+			_ = os.Remove(filepath.Join(folder, e.Name())) // it is tried again at the next start
+		}
+	}
+	slices.SortFunc(c.files, func(a, b cached) int { return cmp.Or(a.used.Compare(b.used), strings.Compare(a.name, b.name)) })
+	c.evict(0)
+	return c, nil
+}
+
+func (c *cache) name(d remote.Digest) string { return hex.EncodeToString(d[:]) + weightSuffix }
+
+// evict makes room for n bytes, and reports whether there is.
+func (c *cache) evict(n int64) bool {
+	for c.size+n > c.limit && len(c.files) > 0 && c.files[0].used.Before(c.began) {
+		c.drop(c.files[0].name)
+	}
+	return c.size+n <= c.limit
+}
+
+// drop removes a file.
+func (c *cache) drop(name string) {
+	if i := slices.IndexFunc(c.files, func(f cached) bool { return f.name == name }); i >= 0 {
+		c.size -= c.files[i].size
+		c.files = slices.Delete(c.files, i, i+1)
+	}
+	_ = os.Remove(filepath.Join(c.folder, name)) // whatever is there does not count anymore
+}
+
+// use notes that a file was used now.
+func (c *cache) use(name string, size int64) {
+	i := slices.IndexFunc(c.files, func(f cached) bool { return f.name == name })
+	if i >= 0 {
+		c.files = slices.Delete(c.files, i, i+1)
+	} else {
+		c.size += size
+	}
+	now := time.Now()
+	c.files = append(c.files, cached{name, size, now})
+	_ = os.Chtimes(filepath.Join(c.folder, name), now, now) // otherwise it is dropped earlier
+}
+
+// find reads a matrix. An error says that its file is damaged, and has been removed.
+func (c *cache) find(d remote.Digest) (m dtype.Matrix, ok bool, err error) {
+	name := c.name(d)
+	f, err := os.Open(filepath.Join(c.folder, name))
+	if err != nil {
+		return m, false, nil
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err == nil {
+		m, err = readMatrix(f, info.Size())
+	}
+	if err == nil && remote.DigestOf(&m) != d {
+		err = errors.New("its bytes are not those of its name")
+	}
+	if err != nil {
+		c.drop(name)
+		return dtype.Matrix{}, false, fmt.Errorf("%s: %w: it was removed, the leader sends it again", filepath.Join(c.folder, name), err)
+	}
+	c.use(name, info.Size())
+	return m, true, nil
+}
+
+// keep writes a matrix. It reports false if the limit leaves no room for it.
+func (c *cache) keep(d remote.Digest, m *dtype.Matrix) (bool, error) {
+	if !c.evict(m.Bytes()) {
+		return false, nil
+	}
+	name := c.name(d)
+	size := int64(0)
+	err := writeFile(filepath.Join(c.folder, name), func(f *os.File) (err error) {
+		if err = writeMatrix(f, m); err == nil {
+			size, err = f.Seek(0, io.SeekCurrent)
+		}
+		return err
+	})
+	if err == nil {
+		c.use(name, size)
+	}
+	return err == nil, err
+}
+
+// stored is the beginning of a file of a matrix: all of it but its bytes, of which it has the sizes.
+type stored struct {
+	Form  dtype.Matrix
+	Sizes [4]int
+}
+
+// planes are the bytes of a matrix.
+func planes(m *dtype.Matrix) [4]*[]byte { return [4]*[]byte{&m.Data, &m.Scales, &m.Biases, &m.Zeros} }
+
+func writeMatrix(w io.Writer, m *dtype.Matrix) error {
+	x := stored{Form: *m}
+	for i, p := range planes(m) {
+		x.Sizes[i] = len(*p)
+		*planes(&x.Form)[i] = nil
+	}
+	head, err := json.Marshal(&x)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(head))), head...)); err != nil {
+		return err
+	}
+	for _, p := range planes(m) {
+		if _, err := w.Write(*p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readMatrix reads what writeMatrix wrote, of a file of size bytes.
+func readMatrix(r io.Reader, size int64) (m dtype.Matrix, err error) {
+	var n [4]byte
+	_, err = io.ReadFull(r, n[:])
+	head := make([]byte, min(size, int64(binary.LittleEndian.Uint32(n[:]))))
+	if err == nil {
+		_, err = io.ReadFull(r, head)
+	}
+	var x stored
+	if err == nil {
+		err = json.Unmarshal(head, &x)
+	}
+	if err != nil {
+		return m, err
+	}
+	m = x.Form
+	for i, p := range planes(&m) {
+		n := x.Sizes[i]
+		if n < 0 || int64(n) > size {
+			return m, io.ErrUnexpectedEOF
+		}
+		if n == 0 {
+			continue
+		}
+		*p = make([]byte, n)
+		if _, err := io.ReadFull(r, *p); err != nil {
+			return m, err
+		}
+	}
+	if n, _ := r.Read(n[:1]); n != 0 {
+		return m, errors.New("there is more than a matrix in it")
+	}
+	return m, m.Validate()
+}
+
+// temporary begins the names of files that are being written.
+const temporary = ".writing-"
+
+// writeFile writes a file at once: it has its name when it is complete. What a power failure leaves of it is found by its
+// digests.
+func writeFile(path string, write func(*os.File) error) (err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, temporary)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(write(f), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// fileName is a name for what belongs to a path.
+func fileName(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return hex.EncodeToString(sum[:16])
+}
