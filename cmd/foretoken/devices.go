@@ -9,12 +9,14 @@ import (
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
 // deviceReport is the output of devices for a device. Fields are only ever added.
 type deviceReport struct {
 	Name        string      `json:"name"`
+	Node        string      `json:"node,omitempty"` // the device of a node, whose address is the name
 	Available   bool        `json:"available"`
 	Default     bool        `json:"default"`           // selected by --device auto
 	Missing     string      `json:"missing,omitempty"` // why it is not available
@@ -34,17 +36,34 @@ type isaReport struct {
 }
 
 func newDevicesCommand() *cobra.Command {
-	asJSON := false
+	asJSON, nodes := false, load.NewNodeFlags()
 	cmd := &cobra.Command{
 		Use:   "devices [flags]",
 		Short: "List the compute devices and their capabilities",
 		Long: `Devices lists the values of --device: each device of this build with its memory, threads, arithmetic
-and instruction sets. It marks the default and says why unavailable devices cannot be used.`,
-		Example: "  foretoken devices\n  foretoken devices --json",
+and instruction sets. It marks the default and says why unavailable devices cannot be used. With
+--node it also connects to nodes, and lists the device of each with the memory that it grants.`,
+		Example: "  foretoken devices\n  foretoken devices --json\n  foretoken devices --node 127.0.0.1:7070",
 		Args:    flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list := describeDevices(backend.List())
 			c := console.New(cmd)
+			open, err := nodes.Nodes(cmd.Context(), load.Nodes{})
+			if err != nil {
+				return err
+			}
+			for i, f := range open {
+				b, err := f()
+				if err != nil {
+					return err
+				}
+				list = append(list, deviceReport{
+					Name: nodes.Names()[i], Node: b.Name(), Available: true, MemoryBytes: b.FreeMemory(), FreeBytes: b.FreeMemory(), Compute: []string{}, ISAs: []isaReport{},
+				})
+				if err := b.Close(); err != nil {
+					return err
+				}
+			}
 			if asJSON {
 				return console.WriteJSON(c, list)
 			}
@@ -53,7 +72,10 @@ and instruction sets. It marks the default and says why unavailable devices cann
 	}
 	g := flags.NewGroup("Output")
 	g.Flags().BoolVar(&asJSON, "json", false, "print a JSON array")
-	flags.AddGroups(cmd, g)
+	n := flags.NewGroup("Nodes")
+	nodes.AddNodes(n)
+	flags.AddGroups(cmd, g, n)
+	load.CompleteNodes(cmd)
 	return cmd
 }
 
@@ -89,6 +111,9 @@ func deviceTable(list []deviceReport) string {
 		switch {
 		case !d.Available:
 			fmt.Fprintf(&b, "%s: not available: %s\n", d.Name, d.Missing)
+			continue
+		case d.Node != "":
+			fmt.Fprintf(&b, "node %s: %s\n  memory  %s for a leader\n", d.Name, d.Node, console.ByteText(d.MemoryBytes))
 			continue
 		case d.Default:
 			fmt.Fprintf(&b, "%s (default)\n", d.Name)

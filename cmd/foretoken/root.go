@@ -8,6 +8,8 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/checkpoints"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/hubcache"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/nodes"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/serving"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/terminal"
 )
@@ -15,6 +17,7 @@ import (
 // newRootCommand returns the program with all its commands. Each call returns a new one
 // that shares nothing with the others.
 func newRootCommand() *cobra.Command {
+	load.Version = version()
 	root := &cobra.Command{
 		Use:   "foretoken",
 		Short: "Run Qwen3.5, GLM and DeepSeek-V3 models with exact speculative decoding",
@@ -33,6 +36,6 @@ checkpoint folder, a GGUF file, the Hugging Face hub, or the small embedded mode
 	}
 	root.SetVersionTemplate("foretoken {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flags.Usage(err) })
-	root.AddCommand(terminal.Run(), terminal.Generate(), benchmarks.Bench(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), serving.Serve(), serving.Worker(), batches.Batch(), newManCommand(), newVersionCommand())
+	root.AddCommand(terminal.Run(), terminal.Generate(), benchmarks.Bench(), checkpoints.Inspect(), checkpoints.Doctor(), hubcache.Pull(), hubcache.List(), hubcache.Remove(), newDevicesCommand(), checkpoints.Convert(), checkpoints.MTP(), serving.Serve(), serving.Worker(), nodes.Node(), batches.Batch(), newManCommand(), newVersionCommand())
 	return root
 }

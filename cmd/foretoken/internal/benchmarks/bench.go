@@ -3,6 +3,7 @@ package benchmarks
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -37,13 +38,14 @@ func Bench() *cobra.Command {
 // benchFlags are common to all measurements.
 type benchFlags struct {
 	load.DeviceFlags
+	load.NodeFlags
 	repeats flags.Setting[int]
 	rows    []int
 	json    bool
 }
 
 func newBenchFlags(rows ...int) *benchFlags {
-	return &benchFlags{DeviceFlags: load.NewDeviceFlags(), repeats: flags.Whole(1, 1000), rows: rows}
+	return &benchFlags{DeviceFlags: load.NewDeviceFlags(), NodeFlags: load.NewNodeFlags(), repeats: flags.Whole(1, 1000), rows: rows}
 }
 
 func (f *benchFlags) group(title string) flags.Group {
@@ -128,14 +130,18 @@ func modelForm(bits, format flags.Setting[string]) (weights.Form, error) {
 }
 
 // openFor opens the device for a generated model, and the processor beside it where that is wanted or needed.
-func (f *benchFlags) openFor(o bench.ModelOptions, parts *load.OffloadFlags) (backend.Backend, error) {
+func (f *benchFlags) openFor(ctx context.Context, o bench.ModelOptions, parts *load.OffloadFlags) (backend.Backend, error) {
 	if err := f.check(); err != nil {
+		return nil, err
+	}
+	more, err := f.Nodes(ctx, load.Nodes{})
+	if err != nil {
 		return nil, err
 	}
 	n := f.Threads.Or(load.Processors)
 	load.AddSlot(n)
 	longest := o.Context + slices.Max(append(slices.Clone(o.Prompts), slices.Max(o.Rows))) + 64
-	b, plan, err := offload.ForShape(o.Shape, o.Form, offload.Devices{Name: f.Device.Value, How: backend.Options{Threads: n, ISA: f.ISA.Value}},
+	b, plan, err := offload.ForShape(o.Shape, o.Form, offload.Devices{Name: f.Device.Value, How: backend.Options{Threads: n, ISA: f.ISA.Value}, More: more},
 		offload.Want(parts.Offload()), offload.Options{KVBits: o.KVBits, Context: longest})
 	if err != nil {
 		return nil, load.Explain(err)
@@ -184,7 +190,7 @@ are on the CPU, as in run and serve.
 				KVBits: kv.Options(), Repeats: f.repeats.Or(7), Progress: f.say(cmd),
 				Blocks: blocks, Images: sizes, MaxPixels: pixels.Or(1 << 20), VisionBits: tower,
 			}
-			b, err := f.openFor(o, &parts)
+			b, err := f.openFor(cmd.Context(), o, &parts)
 			if err != nil {
 				return err
 			}
@@ -211,9 +217,9 @@ are on the CPU, as in run and serve.
 	fs.Var(&vision, "vision-bits", "bits per weight of the vision tower; 16: bf16 (default 16)")
 	how := f.group("Options")
 	parts.AddOffload(how)
+	f.AddNodes(how)
 	flags.AddGroups(cmd, g, how)
-	load.CompleteDevice(cmd)
-	load.CompleteOffload(cmd)
+	load.CompletePlacement(cmd)
 	load.CompleteKV(cmd)
 	flags.Must(cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(weights.FormNames(), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd

@@ -116,6 +116,7 @@ func (f *decodeBench) drafts() flags.Group {
 
 func (f *decodeBench) complete(cmd *cobra.Command) {
 	load.CompleteDevice(cmd)
+	load.CompleteNodes(cmd)
 	load.CompleteKV(cmd)
 	for name, words := range map[string][]cobra.Completion{
 		"classes": bench.Classes(), "rules": {"exact", "ratio"}, "depths": {"auto"}, "temps": {"recommended"}, "draft": {"auto", "mtp", "block", "ngram"},

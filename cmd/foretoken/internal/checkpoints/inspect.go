@@ -22,6 +22,7 @@ import (
 // inspection is a run of the command inspect.
 type inspection struct {
 	load.OffloadFlags
+	load.NodeFlags
 	context, batch flags.Setting[int]
 	gpuMemory      flags.Setting[[]int64]
 	mtp            flags.Setting[string]
@@ -31,7 +32,7 @@ type inspection struct {
 
 // Inspect is the command that describes a checkpoint.
 func Inspect() *cobra.Command {
-	f := &inspection{OffloadFlags: load.NewOffloadFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.List(flags.ByteCount()), mtp: flags.Choice("auto", "off")}
+	f := &inspection{OffloadFlags: load.NewOffloadFlags(), NodeFlags: load.NewNodeFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.List(flags.ByteCount()), mtp: flags.Choice("auto", "off")}
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL",
 		Short: "Describe a checkpoint from its headers",
@@ -53,6 +54,7 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
   foretoken inspect ~/models/Qwen3.5-4B --context 32768 --batch 4
   foretoken inspect ~/models/Qwen3.5-27B --gpu-memory 16GB --gpu-layers 40
   foretoken inspect ~/models/GLM-4.6 --gpu-memory 140GB,140GB
+  foretoken inspect ~/models/Qwen3.5-27B --node desk:7070#gq3tkmzq4yd5c2fwx7bnhs6r2j4vae5u
   foretoken inspect ~/models/GLM-4.7-Flash --context 8192 --mtp off
   foretoken inspect z-lab/Qwen3.5-4B-DFlash
   foretoken inspect Qwen/Qwen3.5-4B --drafter z-lab/Qwen3.5-4B-DFlash
@@ -68,10 +70,12 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 	memory.Flags().Var(&f.mtp, "mtp", "off: the memory estimate is for --mtp=off, which does not load the head (default auto)")
 	memory.Flags().StringVar(&f.drafter, "drafter", "", "drafter of the memory estimate: a `DIR`, a GGUF file or a pulled drafter (ORG/NAME), or off (default: the drafter beside the model)")
 	f.AddOffload(memory)
+	f.AddNodes(memory)
 	output := flags.NewGroup("Output")
 	output.Flags().BoolVar(&f.json, "json", false, "print one JSON object")
 	flags.AddGroups(cmd, memory, output)
 	load.CompleteDrafter(cmd)
+	load.CompleteNodes(cmd)
 	flags.Must(cmd.RegisterFlagCompletionFunc("mtp", cobra.FixedCompletions([]cobra.Completion{"auto", "off"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -83,6 +87,22 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 	devices, err := f.devices()
 	if err != nil {
 		return err
+	}
+	open, err := f.Nodes(cmd.Context(), load.Nodes{})
+	if err != nil {
+		return err
+	}
+	for i, node := range open {
+		b, err := node()
+		if err != nil {
+			return err
+		}
+		defer b.Close() //nolint:errcheck // the process ends
+		d := backend.Info{Name: f.Names()[i], Memory: b.FreeMemory(), Free: b.FreeMemory()}
+		if s, ok := b.(backend.Sizer); ok {
+			d.WeightBytes = s.WeightBytes
+		}
+		devices = append(devices, d)
 	}
 	c, err := examineCheckpoint(name)
 	if err != nil {

@@ -25,6 +25,7 @@ type Flags struct {
 	Vision   VisionFlags
 	DeviceFlags
 	OffloadFlags
+	NodeFlags
 	context flags.Setting[int]
 	Verbose bool
 	Draft   *draftFlags
@@ -37,7 +38,7 @@ func NewFlags() *Flags {
 		quantize:    flags.Choice("4", "5", "6", "8"),
 		KV:          NewKVFlags(),
 		Vision:      newVisionFlags(),
-		DeviceFlags: NewDeviceFlags(), OffloadFlags: NewOffloadFlags(),
+		DeviceFlags: NewDeviceFlags(), OffloadFlags: NewOffloadFlags(), NodeFlags: NewNodeFlags(),
 		context: flags.Whole(2, math.MaxInt32),
 		Draft:   newDraftFlags(),
 	}
@@ -61,13 +62,13 @@ func (f *Flags) AddComputing(g flags.Group) {
 	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.AddDevice(g)
 	f.AddOffload(g)
+	f.AddNodes(g)
 	fs.Var(&f.context, "context", fmt.Sprintf("context length: maximum tokens of prompt and answer (default: that of the model, at most %d)", foretoken.DefaultContext))
 }
 
 // Complete adds shell completion.
 func Complete(cmd *cobra.Command) {
-	CompleteDevice(cmd)
-	CompleteOffload(cmd)
+	CompletePlacement(cmd)
 	words := map[string][]cobra.Completion{"compute": {"int8", "float32"}, "quantize": {"4", "5", "6", "8"}}
 	for name, list := range words {
 		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)))

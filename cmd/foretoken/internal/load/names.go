@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken/internal/backend/remote/link"
 	"github.com/foretoken/foretoken/internal/hub"
 	"github.com/foretoken/foretoken/internal/models"
 )
@@ -28,6 +29,15 @@ func StateFolder() string {
 		dir = filepath.Join(home, ".local", "state")
 	}
 	return filepath.Join(dir, "foretoken")
+}
+
+// Identity is the key of this machine, in the folder for state. It is made at the first call; without a folder it ends with
+// the process.
+func Identity(folder string) (*link.Identity, error) {
+	if folder == "" {
+		return link.New()
+	}
+	return link.Open(filepath.Join(folder, "node.key"))
 }
 
 // firstSet is the value of the first of the variables that is set, or "".

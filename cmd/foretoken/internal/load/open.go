@@ -14,6 +14,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/models"
+	"github.com/foretoken/foretoken/internal/private"
 )
 
 // Model is an open model with the messages of the packages below.
@@ -49,6 +50,11 @@ func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Op
 	}
 	bar := console.NewProgress(c, f.Model)
 	o.Log, o.Progress = slog.New(log), bar.Report
+	nodes, err := f.Nodes(context.WithoutCancel(ctx), Nodes{Model: path, Log: o.Log}) // an interrupted answer still ends in order
+	if err != nil {
+		return nil, err
+	}
+	private.SetDevices(&o, nodes...)
 	AddSlot(o.Threads)
 	m, err := console.UnlessInterrupted(ctx, func() (*foretoken.Model, error) { return foretoken.Open(ctx, path, o) })
 	if errors.Is(err, console.ErrInterrupted) {

@@ -1,9 +1,11 @@
 package serving
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/batches"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
+	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -157,7 +160,7 @@ func (f *serveFlags) modelOptions() foretoken.Options {
 }
 
 // options are the server's.
-func (f *serveFlags) options() (o server.Options, err error) {
+func (f *serveFlags) options(ctx context.Context, log *slog.Logger) (o server.Options, err error) {
 	if err := f.validate(); err != nil {
 		return o, err
 	}
@@ -182,7 +185,14 @@ func (f *serveFlags) options() (o server.Options, err error) {
 		}
 		o.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
-	o.Models, o.Aliases, err = f.served()
+	if o.Models, o.Aliases, err = f.served(); err != nil {
+		return o, err
+	}
+	nodes, err := f.model.Nodes(ctx, load.Nodes{Model: o.Models[0].Path, Patient: true, Log: log})
+	private.SetDevices(&o.Models[0].Options, nodes...)
+	if len(nodes) > 0 && len(o.Models) > 1 {
+		return o, flags.Usagef("--node computes layers of one model, but %d models are given: start a server for each", len(o.Models))
+	}
 	return o, err
 }
 

@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ func TestServeCanBeStrict(t *testing.T) {
 		if err := g.Flags().Set("strict-fields", strict); err != nil {
 			t.Fatal(err)
 		}
-		if o, err := f.options(); err != nil || o.StrictFields != (strict == "true") {
+		if o, err := f.options(t.Context(), slog.New(slog.DiscardHandler)); err != nil || o.StrictFields != (strict == "true") {
 			t.Errorf("--strict-fields=%s: %v, %v", strict, o.StrictFields, err)
 		}
 	}
@@ -36,7 +37,7 @@ func TestServeKnowsPictures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o, err := f.options()
+	o, err := f.options(t.Context(), slog.New(slog.DiscardHandler))
 	if err != nil || strings.Join(o.ImageHosts, " ") != "*.example.com 10.0.0.1:80" || o.Models[0].Options.Vision.MaxPixels != 5000 {
 		t.Errorf("%+v, %v", o, err)
 	}

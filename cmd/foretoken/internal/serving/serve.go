@@ -59,7 +59,7 @@ func (f *serveFlags) prepare(cmd *cobra.Command) (o server.Options, log *slog.Lo
 	if log, err = f.log.Logger(cmd.ErrOrStderr()); err != nil {
 		return o, nil, err
 	}
-	if o, err = f.options(); err != nil {
+	if o, err = f.options(cmd.Context(), log); err != nil {
 		return o, nil, err
 	}
 	load.AddSlot(f.model.Threads.Or(load.Processors))

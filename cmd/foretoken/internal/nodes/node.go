@@ -1,0 +1,296 @@
+// Package nodes has the command node, which lends the device of a machine to a leader: another process that
+// computes a model on several machines.
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/remote"
+	"github.com/foretoken/foretoken/internal/backend/remote/link"
+	"github.com/foretoken/foretoken/internal/node"
+	"github.com/foretoken/foretoken/internal/rescue"
+)
+
+// nodeFlags are those of the command.
+type nodeFlags struct {
+	listen, token, stateDir, metricsAddr string
+	leaders, weights                     flags.Texts
+	memory                               flags.Setting[memory]
+	cache                                flags.Setting[int64]
+	print                                bool
+	device                               load.DeviceFlags
+	log                                  load.LogFlags
+}
+
+// Defaults of flags.
+const (
+	defaultListen = "127.0.0.1:7070"
+	defaultCache  = 50 << 30
+)
+
+// Node is the command.
+func Node() *cobra.Command {
+	f := &nodeFlags{device: load.NewDeviceFlags(), log: load.NewLogFlags(), memory: newMemory(), cache: flags.ByteCount()}
+	cmd := &cobra.Command{
+		Use:   "node [flags]",
+		Short: "Lend the compute device of this machine to a leader on another machine",
+		Long: `Node lends a device to a leader: 'foretoken serve --node HOST:PORT#FINGERPRINT' and other commands
+compute a part of a model on it, with the same bits. It serves one leader at a time. When a leader
+ends, its memory is freed, and the node waits for the next.
+
+On a network both sides prove who they are, over TLS 1.3. At its first start a machine makes a key;
+its fingerprint is printed. The leader names the node's fingerprint behind the address. The node
+names its leaders with --leader; 'foretoken node --fingerprint' prints a leader's. Or both have the
+same --node-token file. On 127.0.0.1 neither is needed.
+
+A matrix that this machine has in its own files, byte for byte, is read from them (--weights).
+What the leader has to send is kept for the next start (--cache-size).`,
+		Example: `  foretoken node --fingerprint
+  foretoken node --listen 0.0.0.0:7070 --leader gq3tkmzq4yd5c2fwx7bnhs6r2j4vae5u
+  foretoken node --listen 0.0.0.0:7070 --node-token token --device cuda --memory 80%`,
+		Args: flags.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	network := flags.NewGroup("Network")
+	fs := network.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.listen, "listen", defaultListen, "`HOST:PORT` to listen on; 0.0.0.0:PORT listens on all interfaces; other machines need --leader or --node-token; port 0: any free port")
+	fs.Var(&f.leaders, "leader", "`FINGERPRINT` of a leader that may use the node; may be repeated")
+	fs.StringVar(&f.token, "node-token", "", "`FILE` with a secret that leaders have too: one line of at least 32 random characters")
+	fs.BoolVar(&f.print, "fingerprint", false, "print the fingerprint of this machine, and end")
+	fs.StringVar(&f.metricsAddr, "metrics-addr", "", "serve /metrics, /healthz and /readyz at `HOST:PORT`, without a key")
+	f.log.Add(network)
+	device := flags.NewGroup("Device")
+	f.device.AddDevice(device)
+	device.Flags().Var(&f.memory, "memory", "memory that a leader may use: a share of what is free when it comes, or a size (default 90%)")
+	files := flags.NewGroup("Weights")
+	fs = files.Flags()
+	fs.SortFlags = false
+	fs.Var(&f.weights, "weights", "`MODEL` whose files may have the leader's weights: a checkpoint folder, a GGUF file or ORG/NAME; may be repeated (default: all models of the Hugging Face cache)")
+	fs.Var(&f.cache, "cache-size", "maximum size of what leaders have sent, which is kept in the state folder; 1KiB keeps nothing (default 50GiB)")
+	fs.StringVar(&f.stateDir, "state-dir", "", "`DIR` of the key, of digests and of what leaders have sent (default: foretoken in the user's state folder)")
+	flags.AddGroups(cmd, network, device, files)
+	f.complete(cmd)
+	return cmd
+}
+
+// complete adds shell completion.
+func (f *nodeFlags) complete(cmd *cobra.Command) {
+	load.CompleteDevice(cmd)
+	f.log.Complete(cmd)
+	for name, words := range map[string][]cobra.Completion{"listen": {defaultListen, "0.0.0.0:7070"}, "memory": {"90%", "50%"}} {
+		flags.Must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
+	}
+	flags.Must(cmd.RegisterFlagCompletionFunc("weights", func(_ *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return load.CompleteName(typed)
+	}))
+	flags.Must(cmd.MarkFlagDirname("state-dir"))
+}
+
+// run runs the command.
+func (f *nodeFlags) run(cmd *cobra.Command) (err error) {
+	folder := f.stateDir
+	if folder == "" {
+		folder = load.StateFolder()
+	}
+	key, err := load.Identity(folder)
+	if err != nil {
+		return err
+	}
+	if f.print {
+		return console.New(cmd).Write(key.Fingerprint().String() + "\n")
+	}
+	log, err := f.log.Logger(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	ctx, stop := console.Interruptible(cmd.Context())
+	defer stop()
+	x := &lender{log: log}
+	o := link.Options{Identity: key, Refused: x.refuse}
+	if err := f.known(&o); err != nil {
+		return err
+	}
+	if x.weights, err = f.openWeights(folder, log); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, x.weights.Close()) }()
+	b, err := f.device.OpenDevice() // leaders are not to find out that there is none
+	if err != nil {
+		return err
+	}
+	name, free := b.Name(), b.FreeMemory()
+	if err := b.Close(); err != nil {
+		return err
+	}
+	memory := f.memory.Or(memory{share: 0.9})
+	x.server = &remote.Server{
+		Open:    func() (backend.Backend, error) { return x.open(&f.device, memory) },
+		Weights: x.weights, Version: load.Version, Log: log,
+	}
+	raw, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("%w; choose another address with --listen", err)
+	}
+	l, err := link.Listen(raw, o)
+	if err != nil {
+		return errors.Join(flags.Usagef("--listen: %v: --leader FINGERPRINT or --node-token FILE", err), raw.Close())
+	}
+	end, err := f.serveMetrics(log, x)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer end()
+	log.Info("listening for a leader", "address", l.Addr().String(), "fingerprint", key.Fingerprint().String(), "device", name, "memory_bytes", memory.of(free), "tls", len(o.Leaders) > 0 || o.Token != nil)
+	go x.tell(ctx)
+	err = rescue.Do(func() error { return x.server.Serve(ctx, l) })
+	if ctx.Err() == nil || backend.Lost(err) {
+		return err
+	}
+	log.Info("the node ends")
+	return nil
+}
+
+// known is whom the node accepts.
+func (f *nodeFlags) known(o *link.Options) (err error) {
+	for _, text := range f.leaders {
+		print, err := link.ParseFingerprint(text)
+		if err != nil {
+			return flags.Usagef("--leader: %v", err)
+		}
+		o.Leaders = append(o.Leaders, print)
+	}
+	if f.token != "" {
+		if o.Token, err = link.ReadToken(f.token); err != nil {
+			return fmt.Errorf("--node-token: %w", err)
+		}
+	}
+	return nil
+}
+
+// openWeights finds the models whose files may have a leader's weights.
+func (f *nodeFlags) openWeights(folder string, log *slog.Logger) (*node.Weights, error) {
+	o := node.WeightOptions{Models: []string{load.Embedded}, Limit: f.cache.Or(defaultCache), Log: log}
+	if folder != "" {
+		o.Folder = filepath.Join(folder, "node")
+	}
+	for _, name := range f.weights {
+		path, err := load.Resolve(name)
+		if err != nil {
+			return nil, fmt.Errorf("--weights: %w", err)
+		}
+		o.Models = append(o.Models, path)
+	}
+	if len(f.weights) == 0 {
+		for _, name := range load.CachedNames("") {
+			if path, err := load.Resolve(name); err == nil { // one that is not complete has no weights to offer
+				o.Models = append(o.Models, path)
+			}
+		}
+	}
+	return node.OpenWeights(o)
+}
+
+// lender is a running node.
+type lender struct {
+	log     *slog.Logger
+	weights *node.Weights
+	server  *remote.Server
+
+	refused atomic.Int64
+	told    atomic.Int64 // second in which a refused connection was logged last
+}
+
+// open opens the device for a leader.
+func (x *lender) open(f *load.DeviceFlags, m memory) (backend.Backend, error) {
+	x.weights.Idle()
+	b, err := f.OpenDevice()
+	if err == nil {
+		x.server.Budget = m.of(b.FreeMemory()) // read when it was opened
+	}
+	return b, err
+}
+
+// refuse counts connections that were refused, and logs one each second: anyone may cause them.
+func (x *lender) refuse(from net.Addr, err error) {
+	n := x.refused.Add(1)
+	if second := time.Now().Unix(); x.told.Swap(second) != second {
+		x.log.Warn("a connection was refused", "from", from.String(), "error", err, "refused_so_far", n)
+	}
+}
+
+// tell logs what the node holds, when that has not changed for a moment.
+func (x *lender) tell(ctx context.Context) {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	var told, before remote.Status
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := x.server.Status()
+		settled := now.Leader != "" && now.Found+now.Received > 0 && now.Found == before.Found && now.Received == before.Received
+		if settled && (now.Since != told.Since || now.Found != told.Found || now.Received != told.Received) {
+			x.log.Info("holds a part of a model", "leader", now.Leader, "own_files", x.weights.Held(), "found_bytes", now.Found, "sent_bytes", now.Received, "used_bytes", now.Used, "memory_bytes", now.Budget)
+			told = now
+		}
+		if now.Leader == "" && before.Leader != "" {
+			x.weights.Idle()
+		}
+		before = now
+	}
+}
+
+// memory is what a leader may use of a device: bytes, or a share of what is free.
+type memory struct {
+	bytes int64
+	share float64
+}
+
+// of is the memory in bytes, of free ones.
+func (m memory) of(free int64) int64 {
+	if m.share > 0 {
+		return int64(m.share * float64(free))
+	}
+	return min(m.bytes, free)
+}
+
+// newMemory is the setting of a memory.
+func newMemory() flags.Setting[memory] {
+	want := errors.New("want a share such as 90%, or a size such as 20GB")
+	return flags.Setting[memory]{
+		Kind: "SHARE|SIZE",
+		Parse: func(text string) (memory, error) {
+			if digits, ok := strings.CutSuffix(text, "%"); ok {
+				n, err := strconv.ParseFloat(digits, 64)
+				if err != nil || !(n >= 1 && n <= 100) {
+					return memory{}, want
+				}
+				return memory{share: n / 100}, nil
+			}
+			size := flags.ByteCount()
+			if err := size.Set(text); err != nil {
+				return memory{}, want
+			}
+			return memory{bytes: size.Value}, nil
+		},
+		Check: func(memory) error { return nil },
+	}
+}
