@@ -122,7 +122,7 @@ func TestTrimKeepsAll(t *testing.T) {
 		"the end of a trial":      func(c *Controller, _ *Draft) { c.left = trialRounds },
 		"before a trial, cut":     func(c *Controller, _ *Draft) { c.left = 2 * trialRounds },
 		"after a trial, cut":      func(c *Controller, _ *Draft) { c.left = trialRounds - 1 },
-		"no probabilities":        func(_ *Controller, d *Draft) { d.Probs = nil },
+		"no probabilities":        func(_ *Controller, d *Draft) { d.Tokens, d.Probs = make([]int32, MaxDepth), nil },
 		"none of these, cut":      func(*Controller, *Draft) {},
 		"tokens that must follow": func(_ *Controller, d *Draft) { d.Vocab = -1 },
 	} {
@@ -136,7 +136,7 @@ func TestTrimKeepsAll(t *testing.T) {
 			c.Choose(batch, records)
 			c.left = 1
 		}
-		want := 2
+		want := len(drafts[0].Tokens)
 		if strings.HasSuffix(name, ", cut") {
 			want = 0
 		}
