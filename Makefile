@@ -78,7 +78,7 @@ test: ## run all tests of the library and the program; needs Go alone
 	@go run -C internal/batch/jetstream/natstest/server . >/dev/null # once, before two packages build it at a time
 	GOMAXPROCS=1 go test -vet off -timeout 30m -p $(JOBS) ./...
 
-# The test of every other package compares models on the portable kernels with other instruction sets: they are in every build.
+# Models need no tests here: the portable kernels are in every build, and conformance compares each instruction set with them.
 test-noasm: ## run the listed tests of the kernels without assembly
 	$(call stage,test-noasm: portable code only)
 	GOMAXPROCS=1 go test -vet off -p 1 -short -tags noasm -run '^TestPortable$$' ./internal/backend/cpu/kernel ./internal/backend/cpu

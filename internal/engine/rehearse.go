@@ -41,11 +41,14 @@ func (e *Engine) rehearseRounds() error {
 	}
 	usual = min(usual, maxRehearsed, e.o.RoundTokens)
 	tokens := make([]int32, max(min(e.o.RoundTokens, e.o.Context), usual))
-	out, err := e.rehearsePass(tokens, len(tokens), usual)
+	longest := min(1+e.longest(), e.o.RoundTokens, len(tokens))
+	// The first pass has the most rows, with logits and without: no later one makes the memory of its output grow, which drafters
+	// read in the end.
+	out, err := e.rehearsePass(tokens, len(tokens), max(usual, longest))
 	for n := usual; n > 0 && err == nil; n-- {
 		_, err = e.rehearsePass(tokens[:n], 1+spec.MaxDepth, n)
 	}
-	for n := min(1+e.longest(), e.o.RoundTokens, len(tokens)); n > 1+spec.MaxDepth && err == nil; n-- {
+	for n := longest; n > 1+spec.MaxDepth && err == nil; n-- {
 		_, err = e.rehearsePass(tokens[:n], n, n)
 	}
 	for k := range e.drafting.parts {

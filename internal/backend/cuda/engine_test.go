@@ -76,10 +76,16 @@ func (s *served) head() spec.Drafter {
 // start has an engine of its own for the model.
 func (s *served) start(t *testing.T, d spec.Drafter, round int) {
 	t.Helper()
+	s.startBatch(t, d, round, 2)
+}
+
+// startBatch is start of an engine for some sequences at a time.
+func (s *served) startBatch(t *testing.T, d spec.Drafter, round, batch int) {
+	t.Helper()
 	var err error
 	s.pool = state.NewPool(s.b, 1<<26)
 	s.e, err = engine.New(s.m, s.pool, engine.Options{
-		Rehearse: true, Drafter: d, Cache: true, Log: slog.New(slog.DiscardHandler), MaxBatch: 2, RoundTokens: round,
+		Rehearse: true, Drafter: d, Cache: true, Log: slog.New(slog.DiscardHandler), MaxBatch: batch, RoundTokens: round,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +237,7 @@ func TestLongCopiesAreRehearsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.start(t, spec.Auto(s.head(), lookup), 64)
+	s.startBatch(t, spec.Auto(s.head(), lookup), 64, 1) // so the longest copy has the most rows with logits
 	defer s.close(t)
 	for rows := 1; rows <= 1+spec.MaxCopy; rows++ {
 		known := false
