@@ -32,7 +32,7 @@ func TestInspectSaysWhatAModelIs(t *testing.T) {
 		"--gpu-memory 1GB --gpu-layers 0":  "on gpu layers 0-7, embedding, output, head, vision tower on cpu",
 		"--gpu-memory 20MB --gpu-layers 3": "on gpu the model does not fit with 3 of its 8 layers on the device",
 		"--gpu-memory 1GB --cpu-experts":   "on gpu the model has no experts",
-		"--gpu-memory 1GB,1GB":             "on gpu:0,gpu:1 layers 4-7, embedding, output, head, vision tower on gpu:0, ",
+		"--gpu-memory 1GB,1GB":             "on gpu:0,gpu:1 layers 6-7, embedding, output, head, vision tower on gpu:0, ",
 	} {
 		o := runIn(t, nil, append([]string{"inspect", "tiny"}, strings.Fields(args)...)...)
 		if text := strings.Join(strings.Fields(o.out), " "); o.code != exitOK || !strings.Contains(text, want) {
