@@ -34,12 +34,12 @@ const (
 
 	// Hand-written lines without tests, and without what is counted apart below. A commit that raises a
 	// limit says what the lines are for; a commit that deletes lines lowers it.
-	maxTreeLines = 121_650
-	maxTestLines = 13_050 // of packages that only tests import
-	maxGenLines  = 15_000 // of programs that write code, which is not counted itself
+	maxTreeLines = 128_000
+	maxTestLines = 13_800 // of packages that only tests import
+	maxGenLines  = 15_800 // of programs that write code, which is not counted itself
 
 	// The repository travels to other machines for tests, weights included.
-	maxTreeBytes = 58_500_000
+	maxTreeBytes = 59_800_000
 )
 
 // Packages that only tests import, and folders with programs that write code: their lines are counted
