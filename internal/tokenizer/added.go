@@ -197,8 +197,13 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 		for int(a.ID) >= len(t.vocab.tokens) {
 			t.vocab.tokens = append(t.vocab.tokens, "")
 		}
-		// The decoder reads added tokens in the byte alphabet too, if it can.
-		text, _ := appendBytes(nil, []byte(a.Content))
+		if t.bpe.chars != nil {
+			if err := checkAdded(&a); err != nil {
+				return err
+			}
+		}
+		// The decoder reads added tokens in the alphabet too, if it can.
+		text, _ := t.vocab.spell(nil, []byte(a.Content))
 		t.vocab.tokens[a.ID] = string(text)
 	}
 	t.special = make([]bool, len(t.vocab.tokens))
@@ -213,8 +218,8 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 				raw = append(raw, a)
 				continue
 			}
-			if t.nfc {
-				a.Content = composeNFC(a.Content)
+			if t.normalize != nil {
+				a.Content = t.normalize(a.Content)
 			}
 			normal = append(normal, a)
 		}

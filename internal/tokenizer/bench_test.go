@@ -69,15 +69,19 @@ func BenchmarkEncodeHostile(b *testing.B) {
 }
 
 func BenchmarkDecoder(b *testing.B) {
-	tok, text := mustNew(b, tinyFile(b)), english(b)
-	ids := tok.Encode(text)
-	d := tok.Decoder(true)
-	b.SetBytes(int64(len(text)))
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, id := range ids {
-			d.Next(id)
-		}
+	for _, v := range vocabularies(b) {
+		b.Run("vocab="+v.name, func(b *testing.B) {
+			tok, text := mustNew(b, v.file), english(b)
+			ids := tok.Encode(text)
+			d := tok.Decoder(true)
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, id := range ids {
+					d.Next(id)
+				}
+			}
+		})
 	}
 }
 

@@ -6,14 +6,16 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
+	"unicode/utf8"
 
 	"github.com/foretoken/foretoken/internal/jsontext"
 )
 
-// bpe merges the bytes of a word into tokens: always the adjacent pair of
+// bpe merges the bytes or the characters of a word into tokens: always the adjacent pair of
 // lowest rank first, the leftmost of equals (Sennrich et al., 2016).
 type bpe struct {
-	bytes        [256]int32 // the token of each byte
+	bytes        [256]int32  // the token of each byte, or of a character of one byte
+	chars        *characters // nil: bytes are merged
 	pairs        pairTable
 	products     []int32 // by rank: the token that a merge makes
 	ignoreMerges bool    // a word that is a token stays whole, without merges
@@ -42,14 +44,23 @@ func (b *bpe) append(ids []int32, word string) []int32 {
 	return b.appendShort(ids, word)
 }
 
+// spell writes the tokens of a word before all merges to ids, which has room for one a byte, and
+// returns their number.
+func (b *bpe) spell(ids []int32, word string) int {
+	if b.chars != nil {
+		return b.chars.spell(ids, word, &b.bytes)
+	}
+	for i := range len(word) {
+		ids[i] = b.bytes[word[i]]
+	}
+	return len(word)
+}
+
 // appendShort is quadratic, on words too short for that to matter.
 func (b *bpe) appendShort(ids []int32, word string) []int32 {
 	var parts [shortWord]int32
 	var ranks [shortWord]uint32 // of the pairs (i, i+1)
-	n := len(word)
-	for i := range n {
-		parts[i] = b.bytes[word[i]]
-	}
+	n := b.spell(parts[:], word)
 	for i := range n - 1 {
 		ranks[i] = b.pairs.rank(parts[i], parts[i+1])
 	}
@@ -78,7 +89,7 @@ func (b *bpe) appendShort(ids []int32, word string) []int32 {
 }
 
 // part is a piece of a long word in a list linked by positions. A part lives at
-// the position of its first byte.
+// the position of its first byte or character.
 type part struct {
 	id         int32
 	prev, next int32  // -1 at the ends
@@ -89,10 +100,12 @@ type part struct {
 // that a merge nearby has changed stay in the queue; they are skipped because their rank
 // differs.
 func (b *bpe) appendLong(ids []int32, word string) []int32 {
-	parts := make([]part, len(word))
-	queue := make(rankQueue, 0, len(word))
-	for i := range parts {
-		parts[i] = part{id: b.bytes[word[i]], prev: int32(i) - 1, next: int32(i) + 1, rank: noRank}
+	spelled := make([]int32, len(word))
+	spelled = spelled[:b.spell(spelled, word)]
+	parts := make([]part, len(spelled))
+	queue := make(rankQueue, 0, len(parts))
+	for i, id := range spelled {
+		parts[i] = part{id: id, prev: int32(i) - 1, next: int32(i) + 1, rank: noRank}
 	}
 	last := len(parts) - 1
 	parts[last].next = -1
@@ -235,17 +248,22 @@ func (t *pairTable) slot(left, right int32) *pairSlot {
 
 func (t *pairTable) rank(left, right int32) uint32 { return t.slot(left, right).rank }
 
-// readBPE reads the array of merges, each "left right" or ["left", "right"].
-func readBPE(r *jsontext.Reader, v *vocabulary) (bpe, error) {
-	b := bpe{}
+// readBPE reads the array of merges, each "left right" or ["left", "right"]. c is nil for a
+// byte-level vocabulary.
+func readBPE(r *jsontext.Reader, v *vocabulary, c *characters) (bpe, error) {
+	b := bpe{chars: c}
 	for i := range b.bytes {
 		id, ok := v.lookup(string([]byte{byte(i)}))
+		if c != nil && (!ok || i >= utf8.RuneSelf) {
+			id, ok = c.fallback[i], true
+		}
 		if !ok {
 			return bpe{}, fmt.Errorf("no token for byte %#02x; the vocabulary is not byte-level", i)
 		}
 		b.bytes[i] = id
 	}
 	m := merges{
+		chars:    c,
 		vocab:    v,
 		pairs:    make([]pairSlot, 0, len(v.tokens)), // each token has one merge, as a rule
 		products: make([]int32, 0, len(v.tokens)),
@@ -259,6 +277,9 @@ func readBPE(r *jsontext.Reader, v *vocabulary) (bpe, error) {
 		return bpe{}, err
 	}
 	b.products = m.products
+	if c != nil {
+		c.finish()
+	}
 	b.pairs = newPairTable(len(m.pairs))
 	for rank, p := range m.pairs {
 		if p.left >= 0 {
@@ -273,6 +294,7 @@ func readBPE(r *jsontext.Reader, v *vocabulary) (bpe, error) {
 // merges collects the merges of a file in the order of their ranks.
 type merges struct {
 	vocab    *vocabulary
+	chars    *characters // nil: of a byte-level vocabulary
 	pairs    []pairSlot
 	products []int32
 
@@ -285,9 +307,9 @@ func (m *merges) read(r *jsontext.Reader) error {
 		return err
 	}
 	var leftPlain, rightPlain bool
-	m.bytes, leftPlain = appendBytes(m.bytes[:0], left)
+	m.bytes, leftPlain = m.vocab.spell(m.bytes[:0], left)
 	n := len(m.bytes)
-	m.bytes, rightPlain = appendBytes(m.bytes, right)
+	m.bytes, rightPlain = m.vocab.spell(m.bytes, right)
 	if !leftPlain || !rightPlain {
 		return m.addOdd(string(left), string(right))
 	}
@@ -304,15 +326,21 @@ func (m *merges) read(r *jsontext.Reader) error {
 	}
 	m.pairs = append(m.pairs, p)
 	m.products = append(m.products, product)
+	if m.chars != nil {
+		m.chars.join(m.bytes[:n], m.bytes[n:])
+	}
 	return nil
 }
 
-// addOdd checks a merge of tokens outside the byte alphabet. It can never
+// addOdd checks a merge of tokens outside the alphabet. It can never
 // apply, but has a rank.
 func (m *merges) addOdd(left, right string) error {
 	for _, text := range []string{left, right, left + right} {
 		if _, ok := m.vocab.spelled(text); !ok {
 			return fmt.Errorf("%q is not in the vocabulary", text)
+		}
+		if m.chars != nil && byteSpelled(text) {
+			return fmt.Errorf("%q is a byte, and merges of bytes are not supported", text)
 		}
 	}
 	m.pairs = append(m.pairs, pairSlot{left: -1})

@@ -38,6 +38,10 @@ func (p *plainBPE) encode(word string) []int32 {
 	for i := range len(word) {
 		parts = append(parts, string(rune(slices.Index(byteOf[:], int16(word[i])))))
 	}
+	return p.merge(parts)
+}
+
+func (p *plainBPE) merge(parts []string) []int32 {
 	for {
 		best, at := len(p.ranks), -1
 		for i := range len(parts) - 1 {
@@ -139,6 +143,7 @@ var hostile = []struct {
 	{"token prefixes", func(n int) string { return strings.Repeat("<|im_start|", n/11) }},
 	{"broken bytes", func(n int) string { return strings.Repeat("\xf0\x9f", n/2) }},
 	{"ideographs", func(n int) string { return strings.Repeat("中", n/3) }},
+	{"one word", func(n int) string { return strings.Repeat("thes e,", n/7) }}, // all of it, of characters
 }
 
 func randomLetters(n int) string {
@@ -157,10 +162,15 @@ func TestEncodeHostileTextIsLinear(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds under the race detector")
 	}
+	for _, v := range vocabularies(t)[:2] {
+		hostileTextIsLinear(t, v.name, mustNew(t, v.file))
+	}
+}
+
+func hostileTextIsLinear(t *testing.T, name string, tok *Tokenizer) {
 	const size, pieces, limit = 8 << 10, 64, 12
-	tok := tiny(t)
 	for _, h := range hostile {
-		t.Run(strings.ReplaceAll(h.name, " ", "-"), func(t *testing.T) {
+		t.Run(name+"/"+strings.ReplaceAll(h.name, " ", "-"), func(t *testing.T) {
 			work := func(texts ...string) time.Duration {
 				start := processorTime(t)
 				for _, text := range texts {

@@ -11,8 +11,8 @@ type Decoder struct {
 	t           *Tokenizer
 	skipSpecial bool
 
-	// pending is the beginning of a character whose end has not arrived; at
-	// most three bytes.
+	// pending is the beginning of a character whose end has not arrived, at
+	// most three bytes; with a vocabulary of characters, a run of byte tokens.
 	pending string
 }
 
@@ -25,7 +25,11 @@ func (t *Tokenizer) Decoder(skipSpecial bool) *Decoder {
 // Next returns the text that id completes: always valid UTF-8, and empty while
 // a character is incomplete.
 func (d *Decoder) Next(id int32) string {
-	text := d.pending + d.t.output(id, d.skipSpecial)
+	text := d.t.output(id, d.skipSpecial)
+	if c := d.t.bpe.chars; c != nil {
+		return d.next(text, len(text) == 1 && c.fallback[text[0]] == id)
+	}
+	text = d.pending + text
 	n := len(text) - unfinished(text)
 	// A copy: a substring would keep all of text alive for three bytes.
 	d.pending = strings.Clone(text[n:])
@@ -37,6 +41,9 @@ func (d *Decoder) Next(id int32) string {
 func (d *Decoder) Flush() string {
 	rest := d.pending
 	d.pending = ""
+	if d.t.bpe.chars != nil {
+		return wholeUTF8(rest)
+	}
 	return validUTF8(rest)
 }
 

@@ -46,9 +46,15 @@ func streamed(t *testing.T, d *Decoder, ids []int32) string {
 }
 
 func TestDecoderEqualsDecode(t *testing.T) {
-	tok := tiny(t)
+	for _, v := range vocabularies(t) {
+		t.Run("vocab="+v.name, func(t *testing.T) {
+			decoderEqualsDecode(t, mustNew(t, v.file), referenceCases(t, v.name+"_cases.json"))
+		})
+	}
+}
+
+func decoderEqualsDecode(t *testing.T, tok *Tokenizer, cases []referenceCase) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	cases := referenceCases(t, "tiny_cases.json")
 	const random = 2000
 	sequences := make([][]int32, 0, len(cases)+random)
 	for _, c := range cases {
@@ -64,7 +70,7 @@ func TestDecoderEqualsDecode(t *testing.T) {
 				ids[i] = int32(tok.Size() - 1 - rng.IntN(9)) // added tokens
 			default:
 				b := []byte{'a', 0x80, 0x9f, 0xa0, 0xbf, 0xc2, 0xe0, 0xe2, 0xed, 0xf0, 0xf4, 0xff}
-				ids[i] = tok.bpe.bytes[b[rng.IntN(len(b))]]
+				ids[i] = byteTokens(tok)[b[rng.IntN(len(b))]]
 			}
 		}
 		sequences = append(sequences, ids)
@@ -124,16 +130,28 @@ func TestDecoderAllocatesNothingForPlainText(t *testing.T) {
 }
 
 func FuzzDecoderEqualsDecode(f *testing.F) {
-	tok := tiny(f)
+	both := []*Tokenizer{tiny(f), mustNew(f, charactersFile(f))}
 	f.Add([]byte("\xf0\x9f\x98\x80"), false)
 	f.Add([]byte("\xe2\x82\xe2\x82\xac"), true)
 	f.Fuzz(func(t *testing.T, data []byte, skip bool) {
-		ids := make([]int32, len(data))
-		for i, b := range data {
-			ids[i] = tok.bpe.bytes[b]
-		}
-		if got, want := streamed(t, tok.Decoder(skip), ids), tok.Decode(ids, skip); got != want {
-			t.Errorf("%q: streamed %q, Decode %q", data, got, want)
+		for _, tok := range both {
+			ids := make([]int32, len(data))
+			for i, b := range data {
+				if ids[i] = byteTokens(tok)[b]; b < 0x20 { // a character, or a control token
+					ids[i] = int32(b) << 4
+				}
+			}
+			if got, want := streamed(t, tok.Decoder(skip), ids), tok.Decode(ids, skip); got != want {
+				t.Errorf("%q: streamed %q, Decode %q", data, got, want)
+			}
 		}
 	})
+}
+
+// byteTokens are the tokens of single bytes, which a vocabulary of characters falls back to.
+func byteTokens(tok *Tokenizer) *[256]int32 {
+	if c := tok.bpe.chars; c != nil {
+		return &c.fallback
+	}
+	return &tok.bpe.bytes
 }

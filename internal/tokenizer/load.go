@@ -30,7 +30,10 @@ func New(tokenizerJSON []byte) (*Tokenizer, error) {
 type document struct {
 	added, normalizer, preTokenizer, decoder, post *jsontext.Reader
 
+	model *jsontext.Reader // that came before the decoder and is read at the end
+
 	// Of the model:
+	chars        *characters // nil: the vocabulary is byte-level
 	vocab        *vocabulary
 	bpe          bpe
 	merges       *jsontext.Reader // that came before the vocabulary and are read at the end
@@ -39,10 +42,13 @@ type document struct {
 
 func load(data []byte) (*Tokenizer, error) {
 	var d document
-	if err := jsontext.Read(data, limits, d.read); err != nil {
-		return nil, err
+	err := jsontext.Read(data, limits, d.read)
+	if err == nil && d.model != nil {
+		err = d.readModel(d.model)
 	}
 	switch {
+	case err != nil:
+		return nil, err
 	case d.vocab == nil:
 		return nil, errors.New("model: no vocab")
 	case d.bpe.products == nil:
@@ -50,19 +56,17 @@ func load(data []byte) (*Tokenizer, error) {
 	}
 	t := &Tokenizer{cache: newWordCache(), vocab: d.vocab, bpe: d.bpe}
 	t.bpe.ignoreMerges = d.ignoreMerges
-	var err error
-	if t.nfc, err = readNormalizer(d.normalizer); err != nil {
+	if t.normalize, err = readNormalizer(d.normalizer, d.chars); err != nil {
 		return nil, fmt.Errorf("normalizer: %w", err)
 	}
 	var steps *preTokenizerJSON
-	if err = decode(d.preTokenizer, &steps); err == nil {
+	if err = decode(d.preTokenizer, &steps); err == nil && d.chars != nil {
+		t.pretoken, err = d.chars.pretokenizer(steps, d.ignoreMerges)
+	} else if err == nil {
 		t.pretoken, err = newPretokenizer(steps)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pre_tokenizer: %w", err)
-	}
-	if err := checkDecoder(d.decoder); err != nil {
-		return nil, fmt.Errorf("decoder: %w", err)
 	}
 	var added []addedToken
 	if err = decode(d.added, &added); err == nil {
@@ -96,7 +100,11 @@ func (d *document) read(r *jsontext.Reader) error {
 		case "post_processor":
 			d.post, err = r.Value()
 		case "model":
-			err = d.readModel(r)
+			if d.decoder == nil {
+				d.model, err = r.Value()
+			} else {
+				err = d.readModel(r)
+			}
 		default:
 			err = r.Skip()
 		}
@@ -104,8 +112,11 @@ func (d *document) read(r *jsontext.Reader) error {
 	})
 }
 
-func (d *document) readModel(r *jsontext.Reader) error {
-	err := r.Object(func(key []byte) error {
+func (d *document) readModel(r *jsontext.Reader) (err error) {
+	if d.chars, err = readDecoder(d.decoder); err != nil {
+		return fmt.Errorf("decoder: %w", err)
+	}
+	err = r.Object(func(key []byte) error {
 		name := string(key)
 		if err := d.readField(r, name); err != nil {
 			return fmt.Errorf("model.%s: %w", name, err)
@@ -113,7 +124,7 @@ func (d *document) readModel(r *jsontext.Reader) error {
 		return nil
 	})
 	if err == nil && d.vocab != nil && d.merges != nil {
-		if d.bpe, err = readBPE(d.merges, d.vocab); err != nil {
+		if d.bpe, err = readBPE(d.merges, d.vocab, d.chars); err != nil {
 			err = fmt.Errorf("model.merges: %w", err)
 		}
 	}
@@ -126,10 +137,14 @@ func (d *document) readField(r *jsontext.Reader, name string) (err error) {
 	case name == "vocab" && d.vocab != nil:
 		return r.Errorf("appears twice")
 	case name == "vocab":
-		d.vocab, err = readVocabulary(r)
+		if d.chars == nil {
+			d.vocab, err = readVocabulary(r, appendBytes)
+		} else {
+			d.vocab, err = d.chars.readVocabulary(r)
+		}
 		return err
 	case name == "merges" && d.vocab != nil:
-		d.bpe, err = readBPE(r, d.vocab)
+		d.bpe, err = readBPE(r, d.vocab, d.chars)
 		return err
 	}
 	value, err := r.Value()
@@ -153,11 +168,12 @@ func (d *document) readField(r *jsontext.Reader, name string) (err error) {
 		}
 	case "continuing_subword_prefix", "end_of_word_suffix":
 		if err = decode(value, &text); err == nil && text != "" {
-			err = fmt.Errorf("%q is not supported: byte-level vocabularies have none", text)
+			err = fmt.Errorf("%q is not supported: want none", text)
 		}
 	default:
 		// unk_token, fuse_unk and byte_fallback are for text without a
-		// token, which does not exist because every byte has one.
+		// token, which does not exist because every byte has one: the decoder
+		// says whether they are in an alphabet, or a fallback.
 	}
 	return err
 }
@@ -173,35 +189,48 @@ func decode(part *jsontext.Reader, v any) error {
 	return nil
 }
 
-// readNormalizer returns whether text is to be brought into form C.
-func readNormalizer(part *jsontext.Reader) (bool, error) {
+// readNormalizer returns what is done to text before it is encoded, nil for nothing: form C, or for
+// a vocabulary of characters the replacement of spaces, which it must have.
+func readNormalizer(part *jsontext.Reader, c *characters) (func(string) string, error) {
 	type normalizer struct {
 		Type        string       `json:"type"`
 		Normalizers []normalizer `json:"normalizers"` // Sequence
+		replacement
 	}
 	var root *normalizer
-	if err := decode(part, &root); err != nil || root == nil {
-		return false, err
+	if err := decode(part, &root); err != nil {
+		return nil, err
 	}
-	var nfc func(n *normalizer) (bool, error)
-	nfc = func(n *normalizer) (bool, error) {
-		switch n.Type {
-		case "NFC":
-			return true, nil
-		case "Sequence":
-			found := false
+	var found func(string) string
+	var read func(n *normalizer) error
+	read = func(n *normalizer) error {
+		switch {
+		case n.Type == "NFC" && c == nil:
+			found = composeNFC
+		case n.Type == "Replace" && c != nil && n.Pattern.String == " " && n.Content == blank && found == nil:
+			found = unblank
+		case n.Type == "Sequence":
 			for i := range n.Normalizers {
-				one, err := nfc(&n.Normalizers[i])
-				if err != nil {
-					return false, err
+				if err := read(&n.Normalizers[i]); err != nil {
+					return err
 				}
-				found = found || one
 			}
-			return found, nil
+		case c != nil:
+			return fmt.Errorf("type %q (from %q to %q) is not supported, want one Replace of spaces by %q", n.Type, n.Pattern.String, n.Content, blank)
+		default:
+			return fmt.Errorf("type %q is not supported, want NFC or a Sequence of it", n.Type)
 		}
-		return false, fmt.Errorf("type %q is not supported, want NFC or a Sequence of it", n.Type)
+		return nil
 	}
-	return nfc(root)
+	if root != nil {
+		if err := read(root); err != nil {
+			return nil, err
+		}
+	}
+	if c != nil && found == nil {
+		return nil, fmt.Errorf("none, want one Replace of spaces by %q, which the decoder reverses", blank)
+	}
+	return found, nil
 }
 
 // readPrefix returns the tokens that the post-processor puts before a text.
@@ -246,21 +275,37 @@ func (t *Tokenizer) readPrefix(part *jsontext.Reader) ([]int32, error) {
 	return prefix, nil
 }
 
-// checkDecoder checks that tokens are to be decoded as bytes.
-func checkDecoder(part *jsontext.Reader) error {
+// replacement is the fields of a Replace.
+type replacement struct {
+	Pattern struct {
+		String string `json:"String"`
+	} `json:"pattern"`
+	Content string `json:"content"`
+}
+
+// readDecoder returns nil if tokens are to be decoded as bytes, or an empty vocabulary of characters.
+func readDecoder(part *jsontext.Reader) (*characters, error) {
 	type decoder struct {
 		Type     string    `json:"type"`
 		Decoders []decoder `json:"decoders"` // Sequence
+		replacement
 	}
 	var d decoder
 	if err := decode(part, &d); err != nil {
-		return err
+		return nil, err
 	}
-	if d.Type == "Sequence" && len(d.Decoders) == 1 {
-		d = d.Decoders[0]
+	if d.Type == "ByteLevel" || d.Type == "Sequence" && len(d.Decoders) == 1 && d.Decoders[0].Type == "ByteLevel" {
+		return nil, nil
 	}
-	if d.Type != "ByteLevel" {
-		return fmt.Errorf("type %q is not supported, want ByteLevel", d.Type)
+	kinds := d.Type
+	for i, step := range d.Decoders {
+		kinds += " " + step.Type
+		if i == 0 && step.Type == "Replace" && (step.Pattern.String != blank || step.Content != " ") {
+			kinds += " of other texts"
+		}
 	}
-	return nil
+	if kinds == "Sequence Replace ByteFallback Fuse" {
+		return &characters{}, nil
+	}
+	return nil, fmt.Errorf("type %q is not supported, want ByteLevel, or a Sequence of Replace (%q by a space), ByteFallback and Fuse", kinds, blank)
 }

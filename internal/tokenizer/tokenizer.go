@@ -1,5 +1,5 @@
-// Package tokenizer turns text into token ids and back, by byte-level BPE as a
-// checkpoint's tokenizer.json describes it.
+// Package tokenizer turns text into token ids and back, by the BPE that a checkpoint's
+// tokenizer.json describes: of bytes, or of characters with a fallback to bytes.
 //
 // It knows the file's vocabulary, merges, added tokens, normalizer,
 // pre-tokenizer and decoder, and gives the same ids as the reference implementation
@@ -28,8 +28,9 @@ type Tokenizer struct {
 	vocab    *vocabulary
 	bpe      bpe
 	cache    wordCache
-	nfc      bool
 	pretoken pretokenizer
+
+	normalize func(string) string // nil: text is encoded as it is
 
 	// raw holds the added tokens that are searched in the given text, normal those
 	// searched after normalization. Most files have only the first kind.
@@ -189,16 +190,16 @@ func (e *encoder) unnormalized(start, end int) bool {
 		return false // before the work of normalizing it
 	}
 	if len(e.t.normal.tokens) == 0 {
-		if e.t.nfc {
-			text = composeNFC(text)
+		if e.t.normalize != nil {
+			text = e.t.normalize(text)
 		}
 		return e.normalized(text)
 	}
 	// If tokens are searched after normalization, trusted parts are normalized by
 	// themselves as well: an untrusted accent after a token must not change its last character.
 	trusted := within(e.trusted, start, end)
-	if e.t.nfc {
-		text, trusted = mapParts(text, trusted, composeNFC)
+	if e.t.normalize != nil {
+		text, trusted = mapParts(text, trusted, e.t.normalize)
 	}
 	gap := func(start, end int) bool { return e.normalized(text[start:end]) }
 	return e.t.normal.cut(text, trusted, gap, e.id)
@@ -243,7 +244,7 @@ func (e *encoder) id(id int32) bool {
 	return len(e.ids) <= e.limit
 }
 
-// unmerge spells the added tokens among ids[from:] by their bytes.
+// unmerge spells the added tokens among ids[from:] by their bytes or characters.
 func (t *Tokenizer) unmerge(ids []int32, from int) []int32 {
 	if !slices.ContainsFunc(ids[from:], func(id int32) bool { return t.mergeable[id] }) {
 		return ids
@@ -254,9 +255,9 @@ func (t *Tokenizer) unmerge(ids []int32, from int) []int32 {
 			spelled = append(spelled, id)
 			continue
 		}
-		for _, b := range []byte(t.vocab.tokens[id]) {
-			spelled = append(spelled, t.bpe.bytes[b])
-		}
+		token := t.vocab.tokens[id]
+		parts := make([]int32, len(token))
+		spelled = append(spelled, parts[:t.bpe.spell(parts, token)]...)
 	}
 	return append(ids[:from], spelled...)
 }
@@ -314,6 +315,14 @@ func (t *Tokenizer) merge(ids []int32, word string) []int32 {
 // skipSpecial so are special tokens.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	var b strings.Builder
+	if t.bpe.chars != nil {
+		d := t.Decoder(skipSpecial)
+		for _, id := range ids {
+			b.WriteString(d.Next(id))
+		}
+		b.WriteString(d.Flush())
+		return b.String()
+	}
 	for _, id := range ids {
 		b.WriteString(t.output(id, skipSpecial))
 	}

@@ -19,11 +19,17 @@ type vocabulary struct {
 	slots []int32
 	seed  maphash.Seed
 
+	spell alphabet
+
 	// odd holds, by spelling, the model's tokens that are not in the
-	// byte alphabet. Text never becomes one of them, but they have ids, and
+	// alphabet. Merges never make one of them, but they have ids, and
 	// merges may name them.
 	odd map[string]int32
 }
+
+// alphabet appends the bytes that the spelling of a token in the file stands for to dst. ok is
+// false, and the spelling itself is appended, if it stands for none.
+type alphabet func(dst, spelling []byte) (out []byte, ok bool)
 
 // maxGap is how far ids may exceed their number: enough for the gaps of real files,
 // while a false id in the file costs little memory.
@@ -37,7 +43,7 @@ type listed struct {
 }
 
 // readVocabulary reads the object from tokens to ids.
-func readVocabulary(r *jsontext.Reader) (*vocabulary, error) {
+func readVocabulary(r *jsontext.Reader, spell alphabet) (*vocabulary, error) {
 	size := len(r.Rest()) // as a rule a third of it, then come the merges
 	var (
 		entries []listed
@@ -48,7 +54,7 @@ func readVocabulary(r *jsontext.Reader) (*vocabulary, error) {
 	err := r.Object(func(key []byte) error {
 		e := listed{start: len(text)}
 		var plain bool
-		text, plain = appendBytes(text, key)
+		text, plain = spell(text, key)
 		e.end, e.odd = len(text), !plain
 		id, err := r.Whole(limit)
 		if err != nil {
@@ -68,14 +74,15 @@ func readVocabulary(r *jsontext.Reader) (*vocabulary, error) {
 	if n > 2*len(entries)+maxGap {
 		return nil, fmt.Errorf("highest id is %d with only %d tokens; ids must be nearly dense", n-1, len(entries))
 	}
-	return newVocabulary(string(text), entries, n)
+	return newVocabulary(string(text), entries, n, spell)
 }
 
-func newVocabulary(text string, entries []listed, n int) (*vocabulary, error) {
+func newVocabulary(text string, entries []listed, n int, spell alphabet) (*vocabulary, error) {
 	v := &vocabulary{
 		tokens: make([]string, n),
 		slots:  make([]int32, 1<<bits.Len(uint(2*len(entries)-1))),
 		seed:   maphash.MakeSeed(),
+		spell:  spell,
 		odd:    map[string]int32{},
 	}
 	for i := range v.slots {
@@ -131,7 +138,7 @@ func (v *vocabulary) lookup(token string) (int32, bool) {
 
 // spelled returns the id of the model's token that the file spells so.
 func (v *vocabulary) spelled(text string) (int32, bool) {
-	token, plain := appendBytes(nil, []byte(text))
+	token, plain := v.spell(nil, []byte(text))
 	if !plain {
 		id, ok := v.odd[text]
 		return id, ok

@@ -123,7 +123,7 @@ func TestEncodeWithinChangesNoHonestText(t *testing.T) {
 			n := 0
 			for _, c := range referenceCases(t, v.name+"_cases.json") {
 				want := tok.Encode(c.Text)
-				if len(controls(tok, want)) > 0 {
+				if c.Odd || len(controls(tok, want)) > 0 {
 					continue
 				}
 				n++
