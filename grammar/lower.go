@@ -33,7 +33,7 @@ const (
 var ours = sync.OnceValue(func() map[string]*dfa {
 	table := map[string]*dfa{anyInside: mustRegex(anyInside, escaped)}
 	for _, expr := range []string{
-		objectOpen, objectClose, objectEmpty, arrayOpen, arrayClose, arrayEmpty, comma, colon,
+		tightObject, tightArray, tightComma, tightColon, bareKey, objectOpen, objectClose, objectEmpty, arrayOpen, arrayClose, arrayEmpty, comma, colon,
 		nullText, booleanText, integerText, numberText, decimalText, fractionText, anyText, bareNull, bareBoolean, bareNumber,
 	} {
 		table[expr] = mustRegex(expr, plain)
@@ -49,6 +49,7 @@ func (c *compiler) marks(open, closing, empty string) (m marks, err error) {
 		to   *int32
 		expr string
 	}{{&m.open, open}, {&m.close, closing}, {&m.empty, empty}, {&m.comma, comma}, {&m.colon, colon}} {
+		part.expr = c.tight(part.expr)
 		if *part.to, err = c.fixed(part.expr); err != nil {
 			return m, err
 		}
@@ -65,7 +66,7 @@ func (c *compiler) shape(s *shape) ([]int32, error) {
 		{typeNull, func(*shape) (int32, error) { return c.fixed(nullText) }},
 		{typeBoolean, func(*shape) (int32, error) { return c.fixed(booleanText) }},
 		{typeInteger | typeFraction, c.number},
-		{typeString, c.string},
+		{typeString, c.anyString},
 		{typeArray, c.array},
 		{typeObject, c.object},
 	})
@@ -230,7 +231,7 @@ func (c *compiler) enum(s *shape) ([]int32, error) {
 			continue
 		}
 		if v.kind != array && v.kind != object {
-			texts = append(texts, v.canonical())
+			texts = append(texts, c.written(v))
 			continue
 		}
 		n, err := c.constant(v)
@@ -252,7 +253,7 @@ func (c *compiler) enum(s *shape) ([]int32, error) {
 // constant is the node of one value, with white space between its parts.
 func (c *compiler) constant(v *value) (int32, error) {
 	if v.kind != array && v.kind != object {
-		return c.choice(v.canonical())
+		return c.choice(c.written(v))
 	}
 	m, err := c.marks(arrayOpen, arrayClose, arrayEmpty)
 	if v.kind == object {
@@ -267,7 +268,7 @@ func (c *compiler) constant(v *value) (int32, error) {
 			parts = append(parts, m.comma)
 		}
 		if v.kind == object {
-			key, err := c.choice(`"` + inString(v.names[i]) + `"`)
+			key, err := c.choice(c.key(v.names[i]))
 			if err != nil {
 				return 0, err
 			}

@@ -150,6 +150,10 @@ type nameClass struct {
 // them. Classes without a name, and those that allow no value, are left out.
 func (c *compiler) nameClasses(s *shape, names []string, patterns []*value, allowed *dfa) ([]nameClass, error) {
 	if len(names)+len(patterns) == 0 && allowed == ours()[anyInside] {
+		if c.quote != "" {
+			n, err := c.fixed(bareKey)
+			return []nameClass{{node: n}}, err
+		}
 		if c.marker != "" {
 			n, err := c.anyMarkedText()
 			return []nameClass{{node: n}}, err
@@ -181,7 +185,7 @@ func (c *compiler) nameClasses(s *shape, names []string, patterns []*value, allo
 				length = length.and(c.relaxed[nameKey(p)].length)
 			}
 		}
-		n, err := c.quoted(d, length)
+		n, err := c.quotedKey(d, length)
 		classes = append(classes, nameClass{set, n})
 		return err
 	}

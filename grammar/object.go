@@ -66,7 +66,7 @@ func (c *compiler) object(s *shape) (int32, error) {
 
 // named is the nodes of the name and the value of a member that the schema names.
 func (c *compiler) named(s *shape, name string, allowed nameSet) (key, value int32, err error) {
-	if key, err = c.choice(`"` + inString(name) + `"`); err != nil {
+	if key, err = c.choice(c.key(name)); err != nil {
 		return 0, 0, s.errorf("%w", err)
 	}
 	if !allowed.has(name) {

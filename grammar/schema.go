@@ -57,6 +57,7 @@ type compiler struct {
 	marker   string
 	end      string // of a value, with the marker in it
 	reserved []string
+	quote    string // for Marked: around strings, in place of quotation marks; "": values are JSON
 }
 
 func newCompiler(b *builder, root *value) *compiler {

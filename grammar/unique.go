@@ -122,7 +122,7 @@ func (u *uniqueItems) place(i int32) (map[int]int32, error) {
 				bit = len(u.bits)
 				u.bits[key] = bit
 			}
-			texts[bit] = append(texts[bit], v.canonical())
+			texts[bit] = append(texts[bit], u.written(v))
 		}
 	}
 	if len(u.bits) > 64 {
