@@ -98,7 +98,7 @@ func (m *Model) Generate(ctx context.Context, r Request) (*Answer, error) {
 		Seed: q.Sampling.Seed, m: m, req: &r, stop: q.Stop, stream: stream, cancel: cancel, ctx: ctx, stopper: dialogue.NewStopper(r.Stop),
 	}
 	if a.prompt = r.Prompt.inner(); r.Prompt.Chat && !r.Raw {
-		o := dialogue.ParserOptions{Thinking: r.Prompt.Thinking, Thought: a.prompt.Thought(), ToolFormat: dialogue.ToolNone}
+		o := dialogue.ParserOptions{Thinking: r.Prompt.Thinking, Thought: a.prompt.Thought(), Tags: a.prompt.Tags(), ToolFormat: dialogue.ToolNone}
 		if talk := a.prompt.Talk; talk != nil && len(talk.Tools) > 0 {
 			o.Tools, o.ToolFormat = talk.Tools, m.text.Syntax().Reads()
 			// A grammar holds from the end of the thoughts on, and for calls that begin as it demands.

@@ -53,12 +53,15 @@ func references() []renderings {
 	}, {
 		"testdata", map[string]ToolFormat{
 			"calls_lines.jinja": ToolGLM, "calls_tight.jinja": ToolGLM, "calls_fenced.jinja": ToolDeepSeek, "calls_sep.jinja": ToolDeepSeek,
-		}, "testdata/families.json", 88,
+			"calls_marked.jinja": ToolMarked,
+		}, "testdata/families.json.gz", 113,
 	}}
 	if dir := os.Getenv(fixturesVariable); dir != "" {
 		list = append(list, renderings{filepath.Join(dir, "chat", "templates"), map[string]ToolFormat{
 			"Qwen3.5-4B.jinja": ToolXML, "Qwen3.8.jinja": ToolXML, "Qwen3-Coder.jinja": ToolXML, "Qwen-Qwen3-0.6B.jinja": ToolJSON,
-		}, filepath.Join(dir, "chat", "cases.json"), 480})
+		}, filepath.Join(dir, "chat", "cases.json"), 480}, renderings{filepath.Join(dir, "chat", "templates"), map[string]ToolFormat{
+			"gemma-4-31B-it.jinja": ToolMarked, "gemma-4-vllm.jinja": ToolMarked,
+		}, filepath.Join(dir, "chat", "gemma4_cases.json"), 120})
 	}
 	return list
 }
@@ -89,12 +92,13 @@ func TestTeachesToTheByte(t *testing.T) {
 		shape    shape
 		thinking Thinking
 	}{
-		"calls_xml.jinja":    {xmlCalls, shape{}, Thinking{Close: "\n</think>", Apart: "\n\n"}},
-		"calls_json.jinja":   {JSONCalls, shape{}, Thinking{Open: "        <think>\n", Close: "\n</think>", Apart: "\n\n"}},
-		"calls_lines.jinja":  {glmCalls("\n", "\n", "\n", "\n", "\n"), shape{}, Thinking{Open: "\n<think>", Close: "</think>", Apart: "\n"}},
-		"calls_tight.jinja":  {glmCalls("", "", "", "", ""), shape{}, Thinking{Close: "</think>"}},
-		"calls_fenced.jinja": {deepSeekCalls("", deepSeekBegin, "function"+deepSeekSep, "\n```json\n", "\n```", "\n"), shape{text: true, null: true}, Thinking{Close: "\n</think>", Apart: "\n\n"}},
-		"calls_sep.jinja":    {deepSeekCalls("", deepSeekBegin, "", deepSeekSep, "", ""), shape{}, Thinking{Close: "</think>"}},
+		"calls_xml.jinja":    {xmlCalls, shape{}, Thinking{Tags: thinkForms[0], Close: "\n</think>", Apart: "\n\n"}},
+		"calls_json.jinja":   {JSONCalls, shape{}, Thinking{Tags: thinkForms[0], Open: "        <think>\n", Close: "\n</think>", Apart: "\n\n"}},
+		"calls_lines.jinja":  {glmCalls("\n", "\n", "\n", "\n", "\n"), shape{}, Thinking{Tags: thinkForms[0], Open: "\n<think>", Close: "</think>", Apart: "\n"}},
+		"calls_tight.jinja":  {glmCalls("", "", "", "", ""), shape{}, Thinking{Tags: thinkForms[0], Close: "</think>"}},
+		"calls_fenced.jinja": {deepSeekCalls("", deepSeekBegin, "function"+deepSeekSep, "\n```json\n", "\n```", "\n"), shape{text: true, null: true}, Thinking{Tags: thinkForms[0], Close: "\n</think>", Apart: "\n\n"}},
+		"calls_marked.jinja": {markedCalls("", ""), shape{}, Thinking{Tags: thinkForms[1], Asked: true, Open: "<|channel>thought\n", Close: "\n<channel|>"}},
+		"calls_sep.jinja":    {deepSeekCalls("", deepSeekBegin, "", deepSeekSep, "", ""), shape{}, Thinking{Tags: thinkForms[0], Asked: true, Close: "</think>"}},
 	} {
 		source := string(readFile(t, filepath.Join("testdata", name)))
 		tmpl := parseTemplate(t, source)
@@ -105,7 +109,7 @@ func TestTeachesToTheByte(t *testing.T) {
 			t.Errorf("%s wants %+v, not %+v", name, got, want.shape)
 		}
 		if got := tmpl.Thinking(); got != want.thinking {
-			t.Errorf("%s: %+q, want %+q", name, got, want.thinking)
+			t.Errorf("%s: %#v, want %#v", name, got, want.thinking)
 		}
 	}
 }
@@ -146,7 +150,7 @@ func TestTeachesAsTheSourceSays(t *testing.T) {
 		found[got]++
 		return nil
 	})
-	if err != nil || found[ToolXML] < 2 || found[ToolJSON] < 4 || found[ToolGLM] < 2 || found[ToolDeepSeek] < 2 {
+	if err != nil || found[ToolXML] < 2 || found[ToolJSON] < 4 || found[ToolGLM] < 2 || found[ToolDeepSeek] < 2 || found[ToolMarked] < 1 {
 		t.Errorf("%v, templates by format: %v", err, found)
 	}
 }

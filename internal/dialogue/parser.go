@@ -20,6 +20,7 @@ const (
 	ToolNone                       // tool calls are text
 	ToolGLM                        // GLM's name<arg_key>…</arg_key><arg_value>…</arg_value>, or ToolJSON
 	ToolDeepSeek                   // DeepSeek's name<｜tool▁sep｜>{…}, or with the object fenced
+	ToolMarked                     // Gemma's call:name{key:<|"|>text<|"|>,…}
 )
 
 // ParserOptions describe the expected answer.
@@ -30,6 +31,8 @@ type ParserOptions struct {
 	// Thought: the prompt closed a think block without the separator after it:
 	// leading newlines of the answer are dropped.
 	Thought bool
+	// Tags are those of think blocks; see [Thinking].
+	Tags ThinkTags
 	// Tools are the declared tools. Their schemas give the arguments of XML and
 	// GLM calls their types; undeclared ones are strings, or in GLM's format the JSON
 	// value of the text.
@@ -37,16 +40,16 @@ type ParserOptions struct {
 	ToolFormat ToolFormat
 	// Exact: only calls behind the think block and with all of their tags
 	// are calls, as a grammar requires. Otherwise the parser also reads calls
-	// of declared tools in known variants that models write; see [Parser].
+	// of declared tools, and think blocks, in known variants that models write; see [Parser].
 	Exact bool
 }
 
 // Parser splits an answer into events while it is being generated. The events of a text
 // do not depend on how it is cut into chunks, even within a character.
 //
-// Reasoning is the text between <think> and </think>. A block may begin only at
+// Reasoning is the text between the think tags. A block may begin only at
 // the start of the answer, behind a little whitespace; tags anywhere else are
-// text. An unclosed block is reasoning to the end.
+// text, unless they are tags of blocks that may be anywhere. An unclosed block is reasoning to the end.
 //
 // A tool call stands between the tags of its format and is one event when it is complete: before that
 // it may turn out not to be a call. Then, and if the answer ends by itself within a call, its text is
@@ -56,7 +59,8 @@ type ParserOptions struct {
 // Unless Exact, two mistakes of models are read as calls, if the tool is declared.
 // GLM and Qwen models, the latter with <function=…>, forget to close the think
 // block before a call: if no answer follows a closing tag, a call in the block
-// ends it. Qwen models forget <tool_call> before <function=…>.
+// ends it. Qwen models forget <tool_call> before <function=…>. Gemma models end an answer in place of its
+// last call.
 //
 // Newlines that only separate blocks are dropped: those at the beginning and end
 // of the reasoning, at the beginning of the text after it, and those before, between
@@ -71,6 +75,9 @@ type Parser struct {
 	fresh    bool      // at the beginning of a block: newlines are dropped
 	form     *callForm // of calls; nil: there are none
 	thought  *callForm // of calls that end a think block; nil: none do
+	tags     ThinkTags // of think blocks
+	label    string    // may come next, in a block that has just begun
+	thinks   bool      // a block has begun before
 	stray    bool      // the closing tag of a call is dropped while the block is fresh
 	call     callReader
 	outer    parserState // that the call was found in
@@ -92,7 +99,7 @@ const (
 
 // NewParser returns a Parser for one answer.
 func NewParser(o ParserOptions) *Parser {
-	p := &Parser{options: o, form: callForms[o.ToolFormat]}
+	p := &Parser{options: o, form: callForms[o.ToolFormat], tags: o.Tags.Known()}
 	if !o.Exact {
 		p.thought = map[ToolFormat]*callForm{
 			ToolAuto: callForms[ToolXML], ToolXML: callForms[ToolXML], ToolGLM: callForms[ToolGLM],
@@ -127,6 +134,9 @@ func (p *Parser) Cut() []chat.Event {
 // Close ends the answer and returns the held text.
 func (p *Parser) Close() []chat.Event {
 	p.settle()
+	if p.state == stateCall && !p.options.Exact && p.call.form.quote != "" && p.call.state == callEnd && p.call.pos == len(p.buf) {
+		p.endCall()
+	}
 	kind := chat.EventContent
 	if p.state == stateReasoning || p.state == stateCall && p.outer == stateReasoning {
 		if kind = chat.EventReasoning; len(p.buf) == 0 {
@@ -145,7 +155,7 @@ func (p *Parser) settle() {
 	case stateStart:
 		p.leaveStart(p.buf)
 	case stateThought:
-		p.buf, _, _ = bytes.Cut(p.buf, []byte(thinkClose))
+		p.buf, _, _ = bytes.Cut(p.buf, []byte(p.tags.Close))
 		p.newlines, p.fresh, p.state = 0, true, stateContent
 	default:
 		return
@@ -168,15 +178,18 @@ func (p *Parser) step() bool {
 	case stateStart:
 		return p.stepStart()
 	case stateReasoning:
-		tags := []string{thinkClose}
+		if p.label != "" && !p.dropLabel() {
+			return false
+		}
+		tags := []string{p.tags.Close}
 		if p.thought != nil {
 			tags = append(tags, p.thought.open)
 		}
 		switch tag := p.until(chat.EventReasoning, tags...); tag {
 		case "":
-		case thinkClose:
+		case p.tags.Close:
 			p.newlines = 0
-			p.buf = p.buf[len(thinkClose):]
+			p.buf = p.buf[len(tag):]
 			p.state, p.fresh = stateContent, true
 			return true
 		default:
@@ -195,25 +208,20 @@ func (p *Parser) step() bool {
 
 // stepContent emits text up to the next call, and drops closing tags that belong to the last one.
 func (p *Parser) stepContent() bool {
-	if p.form == nil {
+	tags := p.contentTags()
+	if len(tags) == 0 {
 		p.give(chat.EventContent, len(p.buf))
 		p.flushNewlines(chat.EventContent)
 		return false
-	}
-	tags := p.form.tags()
-	if p.form.name != "" && !p.options.Exact {
-		tags = append(tags, p.form.name)
-	}
-	if p.block {
-		tags = append(tags, p.form.end)
-	}
-	if p.stray = p.stray && p.fresh; p.stray {
-		tags = append(tags, p.form.close)
 	}
 	tag := p.until(chat.EventContent, tags...)
 	switch {
 	case tag == "":
 		return false
+	case tag == p.tags.Open:
+		p.beginThought(p.buf[len(tag):])
+	case tag == p.tags.Close:
+		p.buf = p.buf[len(tag):]
 	case p.block && tag == p.form.end:
 		p.buf = p.buf[len(tag):]
 		p.newlines, p.fresh, p.block = 0, true, false
@@ -225,6 +233,48 @@ func (p *Parser) stepContent() bool {
 	default:
 		p.beginCall(p.form, tag)
 	}
+	return true
+}
+
+// contentTags are the tags that end or interrupt content.
+func (p *Parser) contentTags() (tags []string) {
+	if p.tags.Anywhere && !p.options.Exact {
+		tags = append(tags, p.tags.Open, p.tags.Close)
+	}
+	if p.form == nil {
+		return tags
+	}
+	tags = append(tags, p.form.tags()...)
+	if p.form.bare() && !p.options.Exact {
+		tags = append(tags, p.form.name)
+	}
+	if p.block {
+		tags = append(tags, p.form.end)
+	}
+	if p.stray = p.stray && p.fresh; p.stray {
+		tags = append(tags, p.form.close)
+	}
+	return tags
+}
+
+// beginThought begins a think block whose text follows the tag.
+func (p *Parser) beginThought(rest []byte) {
+	p.buf, p.label = rest, p.tags.Label
+	p.state, p.fresh, p.newlines = stateReasoning, true, 0
+	if p.thinks {
+		p.newlines = 1 // two blocks are separate lines
+	}
+	p.thinks = true
+}
+
+// dropLabel drops the label of a think block that has begun. It reports whether it is known if
+// there is one.
+func (p *Parser) dropLabel() bool {
+	if len(p.buf) < len(p.label) && strings.HasPrefix(p.label, string(p.buf)) {
+		return false
+	}
+	p.buf = bytes.TrimPrefix(p.buf, []byte(p.label))
+	p.label = ""
 	return true
 }
 
@@ -242,11 +292,10 @@ func (p *Parser) stepStart() bool {
 	text := bytes.TrimLeft(p.buf, " \t\r\n")
 	switch {
 	case len(p.buf)-len(text) > maxLead:
-	case bytes.HasPrefix(text, []byte(thinkOpen)):
-		p.options.Thinking = true
-		p.leaveStart(text[len(thinkOpen):])
+	case bytes.HasPrefix(text, []byte(p.tags.Open)):
+		p.beginThought(text[len(p.tags.Open):])
 		return true
-	case strings.HasPrefix(thinkOpen, string(text[:min(len(text), len(thinkOpen))])):
+	case strings.HasPrefix(p.tags.Open, string(text[:min(len(text), len(p.tags.Open))])):
 		return false
 	}
 	p.leaveStart(p.buf)
@@ -258,7 +307,7 @@ func (p *Parser) leaveStart(rest []byte) {
 	p.buf = rest
 	p.state, p.fresh = stateContent, p.options.Thought
 	if p.options.Thinking {
-		p.state, p.fresh = stateReasoning, true
+		p.state, p.fresh, p.thinks = stateReasoning, true, true
 	}
 }
 
@@ -340,7 +389,7 @@ func (p *Parser) stepCall() bool {
 		if result == callDone {
 			text = text[:p.call.pos]
 		}
-		if p.call.passes(text, thinkClose) || result == callDone && !p.call.declared() {
+		if p.call.passes(text, p.tags.Close) || result == callDone && !p.call.declared() {
 			result = callBad
 		}
 	}
@@ -352,14 +401,7 @@ func (p *Parser) stepCall() bool {
 			p.state = stateThought
 			break
 		}
-		call := p.call.call
-		*values.Arguments(&call.Arguments) = p.call.fields
-		p.flushText()
-		p.events = append(p.events, chat.Event{Kind: chat.EventToolCall, Call: &call})
-		p.block = p.block || p.form.begin != "" && bytes.HasPrefix(p.buf, []byte(p.form.begin))
-		p.buf = p.buf[p.call.pos:]
-		p.newlines, p.fresh, p.state = 0, true, stateContent
-		p.stray = p.call.bare
+		p.endCall()
 	case callBad:
 		// The tag was text; the following text may contain another one.
 		kind := chat.EventContent
@@ -375,14 +417,26 @@ func (p *Parser) stepCall() bool {
 	return true
 }
 
+// endCall emits the call at the beginning of buf.
+func (p *Parser) endCall() {
+	call := p.call.call
+	*values.Arguments(&call.Arguments) = p.call.fields
+	p.flushText()
+	p.events = append(p.events, chat.Event{Kind: chat.EventToolCall, Call: &call})
+	p.block = p.block || p.form.begin != "" && bytes.HasPrefix(p.buf, []byte(p.form.begin))
+	p.buf = p.buf[p.call.pos:]
+	p.newlines, p.fresh, p.state = 0, true, stateContent
+	p.stray = p.call.bare
+}
+
 // stepThought looks for an answer behind a think block with a call in it. If there is one, all of the
 // block is reasoning.
 func (p *Parser) stepThought() bool {
-	if !p.call.passes(p.buf, thinkClose) {
+	if !p.call.passes(p.buf, p.tags.Close) {
 		return false
 	}
-	at := bytes.Index(p.buf, []byte(thinkClose))
-	if len(bytes.TrimSpace(p.buf[at+len(thinkClose):])) == 0 {
+	at := bytes.Index(p.buf, []byte(p.tags.Close))
+	if len(bytes.TrimSpace(p.buf[at+len(p.tags.Close):])) == 0 {
 		p.call.seen = at // to be found again
 		return false
 	}

@@ -29,7 +29,11 @@ func newTestParser(t testing.TB, thinking bool, format ToolFormat) *Parser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewParser(ParserOptions{Thinking: thinking, Tools: tools, ToolFormat: format})
+	o := ParserOptions{Thinking: thinking, Tools: tools, ToolFormat: format}
+	if format == ToolMarked {
+		o.Tags = thinkForms[1]
+	}
+	return NewParser(o)
 }
 
 // outline writes events on one line, adjacent ones of the same kind joined, so that
@@ -192,14 +196,16 @@ var parserCases = []struct {
 	{"tags of other kinds", false, "a <b> </b> <tool_callx> <", "|C a <b> </b> <tool_callx> <"},
 }
 
-// familyCases are answers in the formats of GLM and DeepSeek.
-var familyCases = []struct {
+type familyCase struct {
 	name     string
 	format   ToolFormat
 	thinking bool
 	text     string
 	want     string
-}{
+}
+
+// familyCases are answers in the formats of GLM and DeepSeek.
+var familyCases = []familyCase{
 	{"GLM in lines", ToolGLM, false, "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>\n<arg_key>i</arg_key>\n<arg_value>5</arg_value>\n</tool_call>", `|CALL f {"s": "x", "i": 5}`},
 	{"GLM tight", ToolGLM, false, "<tool_call>f<arg_key>s</arg_key><arg_value>x</arg_value></tool_call>", `|CALL f {"s": "x"}`},
 	{"GLM in between", ToolGLM, false, "Let me.\n<tool_call>\n f <arg_key> s </arg_key> <arg_value> x\n</arg_value> </tool_call>\nSo.", `|C Let me.|CALL f {"s": " x\n"}|C So.`},
@@ -260,7 +266,7 @@ func sepCall(name, arguments string) string {
 
 // TestParserOfFamiliesAtEverySplit is TestParserAtEverySplit with familyCases.
 func TestParserOfFamiliesAtEverySplit(t *testing.T) {
-	for _, c := range familyCases {
+	for _, c := range append(familyCases, markedCases...) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, chunks := range everySplit(c.text) {
 				if got := outline(newTestParser(t, c.thinking, c.format), chunks); got != c.want {
@@ -293,14 +299,14 @@ func TestParserAtRandomSplits(t *testing.T) {
 		"<think>", "</think>", "<tool_call>", "</tool_call>", "\n", "\n\n", "a", " b", "<function=f>", "</function>",
 		"<parameter=s>", "</parameter>", `{"name": "f", "arguments": {}}`, hermes, xmlCall("f", "i", "7"), bareCall("f", "i", "7"), "<function=", "<", "</", "é", "{", `"`,
 		"<arg_key>s</arg_key>", "<arg_value>", "</arg_value>", "f", glmCall("f", "i", "7"), deepSeekBegin, deepSeekEnd, deepSeekOpen, deepSeekSep, "```",
-		fencedCall("f", "{}"), sepCall("f", "{}"),
+		fencedCall("f", "{}"), sepCall("f", "{}"), markedOpen, markedClose, markedQuote, markedCall, "<|channel>", "thought", "<channel|>", markedOpen + "call:f{a:1", "}",
 	}
 	for range 2000 {
 		var text strings.Builder
 		for range rng.IntN(14) {
 			text.WriteString(pieces[rng.IntN(len(pieces))])
 		}
-		thinking, format := rng.IntN(2) == 0, ToolFormat(rng.IntN(int(ToolDeepSeek)+1))
+		thinking, format := rng.IntN(2) == 0, ToolFormat(rng.IntN(int(ToolMarked)+1))
 		want := outline(newTestParser(t, thinking, format), []string{text.String()})
 		chunks := randomSplit(rng, text.String())
 		if got := outline(newTestParser(t, thinking, format), chunks); got != want {
@@ -471,17 +477,17 @@ func FuzzParser(f *testing.F) {
 	for _, c := range parserCases {
 		f.Add(c.text, c.thinking, uint8(0), uint64(1))
 	}
-	for _, c := range familyCases {
+	for _, c := range append(familyCases, markedCases...) {
 		f.Add(c.text, c.thinking, uint8(c.format), uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, text string, thinking bool, format uint8, seed uint64) {
-		tf := ToolFormat(format % (uint8(ToolDeepSeek) + 1))
+		tf := ToolFormat(format % (uint8(ToolMarked) + 1))
 		whole := outline(newTestParser(t, thinking, tf), []string{text})
 		rng := rand.New(rand.NewPCG(seed, 0))
 		if got := outline(newTestParser(t, thinking, tf), randomSplit(rng, text)); got != whole {
 			t.Errorf("split: %q\nwhole: %q", got, whole)
 		}
-		if thinking || strings.Contains(text, thinkOpen) || tf != ToolNone && strings.Contains(whole, "|CALL") {
+		if thinking || strings.Contains(text, thinkForms[0].Open) || tf == ToolMarked && strings.Contains(text, "channel") || tf != ToolNone && strings.Contains(whole, "|CALL") {
 			return
 		}
 		if text != "" && whole != "|C "+text {
@@ -518,6 +524,7 @@ func TestParserCutLeavesNoMarkup(t *testing.T) {
 		{"GLM", "One.", "One.\n" + glmCall("f", "s", "a < b\n<c>", "i", "5") + glmCall("f"), false, ToolGLM},
 		{"GLM forgets to end its thoughts", "", "hm\n" + glmCall("f", "s", "x"), true, ToolGLM},
 		{"XML ends thoughts", "", "hm\n" + xmlCall("f", "s", "x"), true, ToolAuto},
+		{"marked", "One.", "One." + markedOpen + `call:f{s:<|"|>{]<|"|>}` + markedClose + markedOpen + "call:g{}" + markedClose, false, ToolMarked},
 		{"DeepSeek", "One.", "One." + deepSeekBegin + fencedCall("f", `{"s": "<｜"}`) + "\n" + sepCall("g", "{}") + deepSeekEnd, false, ToolDeepSeek},
 	} {
 		for cut := range len(c.answer) + 1 {
@@ -532,7 +539,7 @@ func TestParserCutLeavesNoMarkup(t *testing.T) {
 				if !strings.HasPrefix(c.before, strings.TrimRight(content, "\n")) {
 					t.Fatalf("%s cut after %q: the content is %q", c.name, c.answer[:cut], content)
 				}
-				closing := map[ToolFormat]string{ToolAuto: "\n</tool_call>", ToolGLM: "</tool_call>", ToolDeepSeek: deepSeekClose}[c.format]
+				closing := map[ToolFormat]string{ToolAuto: "\n</tool_call>", ToolGLM: "</tool_call>", ToolDeepSeek: deepSeekClose, ToolMarked: "}" + markedClose}[c.format]
 				if calls := strings.Count(c.answer[:cut], closing); calls != len(a.ToolCalls) {
 					t.Fatalf("%s cut after %q: %d calls, want %d", c.name, c.answer[:cut], len(a.ToolCalls), calls)
 				}

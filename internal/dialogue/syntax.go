@@ -17,8 +17,10 @@ type CallSyntax struct {
 	// A call is Open, the name of the function, Named, its arguments and Close.
 	Open, Named, Close string
 	// Arguments are written one by one: Key, the name of the parameter, Value, its value, ValueEnd.
-	// Key is "" where all of them are one JSON object.
+	// Key is "" where all of them are one JSON object, or if Quote is not "" an object with bare keys and strings
+	// between two of it.
 	Key, Value, ValueEnd string
+	Quote                string
 }
 
 // Marker is the common beginning of the tags that calls begin with.
@@ -34,9 +36,12 @@ func (s CallSyntax) Marker() string {
 // Tags are the texts by which a [Parser] splits answers. If they are tokens, the text for the parser
 // must include them.
 func Tags() []string {
-	tags := []string{thinkOpen, thinkClose}
+	var tags []string
+	for _, f := range thinkForms {
+		tags = append(tags, f.Open, f.Close)
+	}
 	for _, f := range callForms {
-		for _, tag := range []string{f.begin, f.end, f.open, f.close, f.key, f.keyEnd, f.value, f.valueEnd, f.last, f.sep} {
+		for _, tag := range []string{f.quote, f.begin, f.end, f.open, f.close, f.key, f.keyEnd, f.value, f.valueEnd, f.last, f.sep} {
 			if tag != "" && !slices.Contains(tags, tag) {
 				tags = append(tags, tag)
 			}
@@ -65,7 +70,7 @@ func (s CallSyntax) Fits(name string) bool {
 		return name != ""
 	}
 	reserved := "<>\n"
-	if s.form().sep != "" {
+	if s.form().sep != "" || s.Quote != "" {
 		reserved = "<>\n`{"
 	}
 	if s.form().name == "" && strings.HasPrefix(name, "{") {
@@ -116,6 +121,11 @@ func deepSeekCalls(lead, begin, kind, named, closed, between string) CallSyntax 
 	}
 }
 
+// markedCalls is Gemma's syntax.
+func markedCalls(lead, between string) CallSyntax {
+	return CallSyntax{Format: ToolMarked, Lead: lead, Between: between, Open: markedOpen + markedCall, Close: markedClose, Quote: markedQuote}
+}
+
 // spelled find the calls of a probe: two of them, the first with two arguments.
 var spelled = []struct {
 	calls *regexp.Regexp
@@ -137,6 +147,11 @@ var spelled = []struct {
 			return deepSeekCalls(lead, part[1], part[2], part[3], part[4], part[5])
 		},
 	},
+	{
+		regexp.MustCompile(regexp.QuoteMeta(markedOpen+markedCall+probeName+"{") + `[^}]*` + regexp.QuoteMeta(probeKey+":"+markedQuote+probeValue+markedQuote) + `[^}]*\}` +
+			regexp.QuoteMeta(markedClose) + `(?:(\s*)` + regexp.QuoteMeta(markedOpen) + `)?`),
+		func(lead string, part []string) CallSyntax { return markedCalls(lead, part[1]) },
+	},
 }
 
 // said are the syntaxes that instructions teach if a template shows no call, by texts that they
@@ -147,5 +162,6 @@ var said = []struct {
 }{
 	{functionOpen, xmlCalls},
 	{argKeyOpen, glmCalls("\n", "\n", "\n", "\n", "\n")},
+	{markedOpen, markedCalls("", "")},
 	{deepSeekOpen, deepSeekCalls("", deepSeekBegin, "function"+deepSeekSep, "\n```json\n", "\n```", "\n")},
 }

@@ -39,7 +39,7 @@ func Teaches(source string) CallSyntax {
 			if at := s.calls.FindStringSubmatchIndex(r.Text); at != nil {
 				before := strings.TrimRight(r.Text[:at[0]], "\n")
 				lead := ""
-				if strings.HasSuffix(before, thinkClose) {
+				if strings.HasSuffix(before, t.tags.Close) {
 					lead = r.Text[len(before):at[0]]
 				}
 				return s.make(lead, s.calls.FindStringSubmatch(r.Text[at[0]:]))
@@ -125,9 +125,12 @@ func (t *Template) findShape() shape {
 
 // Thinking is how a model's template writes think blocks.
 type Thinking struct {
+	Tags ThinkTags
 	// Open is the first text of a model that opens its think blocks itself; "" if the template
 	// opens them, or has none.
 	Open string
+	// Asked: the template lets the model think only if enable_thinking is true.
+	Asked bool
 	// Close ends a thought, up to the closing tag, and Apart separates it from the
 	// answer.
 	Close, Apart string
@@ -138,7 +141,8 @@ type Thinking struct {
 func (t *Template) Thinking() Thinking { return t.thinking() }
 
 func (t *Template) findThinking() Thinking {
-	found := Thinking{Close: "\n" + thinkClose, Apart: "\n\n"}
+	tags := t.tags
+	found := Thinking{Tags: tags, Close: "\n" + tags.Close, Apart: "\n\n"}
 	reason := probeReason
 	messages := []chat.Message{{Role: "user", Content: chat.Text("?")}, {Role: "assistant", Content: chat.Text(probeAnswer), ReasoningContent: &reason}}
 	probe := func(in Input) Rendered {
@@ -149,23 +153,35 @@ func (t *Template) findThinking() Thinking {
 		}
 		return r
 	}
-	on := probe(Input{Messages: messages[:1], AddGenerationPrompt: true})
-	off := probe(Input{Messages: messages[:1], AddGenerationPrompt: true, Variables: map[string]any{"enable_thinking": false, "thinking": false}})
-	before, rest, shown := strings.Cut(probe(Input{Messages: messages}).Text, probeReason)
-	if end, _, ok := strings.Cut(rest, probeAnswer); ok && strings.TrimSpace(end) == thinkClose {
-		at := strings.Index(end, thinkClose) + len(thinkClose)
+	switched := func(in Input, on bool) Rendered {
+		in.Variables = map[string]any{"enable_thinking": on, "thinking": on}
+		return probe(in)
+	}
+	asked, answered := Input{Messages: messages[:1], AddGenerationPrompt: true}, Input{Messages: messages}
+	on, off, said := probe(asked), switched(asked, false), probe(answered)
+	if found.Asked = on.EndsThinking(); found.Asked {
+		on, said = switched(asked, true), switched(answered, true)
+	}
+	before, rest, shown := strings.Cut(said.Text, probeReason)
+	if end, _, ok := strings.Cut(rest, probeAnswer); ok && strings.TrimSpace(end) == tags.Close {
+		at := strings.Index(end, tags.Close) + len(tags.Close)
 		found.Close, found.Apart = end[:at], end[at:]
 	} else if text := strings.TrimRight(off.Text, " \t\r\n"); !shown && off.EndsThinking() {
 		// Thoughts are left out, but an empty block is not.
 		found.Apart = off.Text[len(text):]
-		if !strings.HasSuffix(text, "\n"+thinkClose) {
-			found.Close = thinkClose
+		if !strings.HasSuffix(text, "\n"+tags.Close) {
+			found.Close = tags.Close
 		}
 	}
 	// A model opens its blocks itself if its template closes an empty one when thinking is
 	// disabled, and otherwise neither opens nor closes one.
-	if open, ok := strings.CutPrefix(before, on.Text); ok && off.EndsThinking() && !on.EndsThinking() && strings.TrimSpace(open) == thinkOpen {
+	if !off.EndsThinking() || on.EndsThinking() {
+		return found
+	}
+	if open, ok := strings.CutPrefix(before, on.Text); ok && strings.TrimSpace(open) == tags.Open+tags.Label {
 		found.Open = open
+	} else if !shown && tags.Label != "" && !on.StartsThinking() {
+		found.Open = tags.Open + tags.Label + "\n"
 	}
 	return found
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 // by several goroutines at once.
 type Template struct {
 	template *jinja.Template
+	tags     ThinkTags // of its think blocks
 
 	// Found out when they are first wanted:
 	shape    func() shape // of messages with tool calls
@@ -32,7 +32,7 @@ func NewTemplate(src string) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat: template: %w", err)
 	}
-	out := &Template{template: t}
+	out := &Template{template: t, tags: tagsOf(src)}
 	out.shape, out.thinking = sync.OnceValue(out.findShape), sync.OnceValue(out.findThinking)
 	return out, nil
 }
@@ -151,31 +151,4 @@ func variable(v any) (jinja.Value, error) {
 		return jinja.Value{}, err
 	}
 	return jinja.DecodeJSON(text)
-}
-
-const (
-	thinkOpen  = "<think>"
-	thinkClose = "</think>"
-)
-
-// StartsThinking reports whether the prompt ends with a think block that the template opened,
-// so that the answer begins inside it.
-func (r Rendered) StartsThinking() bool { return r.endsWith(thinkOpen) }
-
-// EndsThinking reports whether the prompt ends with a think block that the template closed, so
-// that the answer begins behind it.
-func (r Rendered) EndsThinking() bool { return r.endsWith(thinkClose) }
-
-// endsWith reports whether the template ended the prompt with the tag, and with white space.
-func (r Rendered) endsWith(tag string) bool {
-	text := strings.TrimRight(r.Text, " \t\r\n")
-	if !strings.HasSuffix(text, tag) {
-		return false
-	}
-	for _, own := range slices.Backward(r.Trusted) {
-		if own[0] <= len(text)-len(tag) {
-			return own[1] >= len(text)
-		}
-	}
-	return false
 }

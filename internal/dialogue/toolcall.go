@@ -27,9 +27,11 @@ type callReader struct {
 	key    string
 	call   chat.ToolCall
 
-	// In a JSON object:
+	// In a JSON object, or one with marked strings:
 	depth           int
 	quoted, escaped bool
+	marked          bool // in a marked string
+	fresh           bool // a value or a key may begin
 }
 
 type callState uint8
@@ -46,6 +48,7 @@ const (
 	callKind                      // up to the separator
 	callFence                     // whitespace, then the fence of the arguments
 	callObject                    // a JSON object
+	callMarked                    // an object with marked strings
 	callFenceEnd                  // whitespace, then the end of the fence or of the call
 	callEnd                       // whitespace, then the closing tag
 	callComplete
@@ -81,8 +84,15 @@ const (
 	deepSeekOpen  = "<｜tool▁call▁begin｜>"
 	deepSeekClose = "<｜tool▁call▁end｜>"
 	deepSeekSep   = "<｜tool▁sep｜>"
-	fence         = "```"
-	fenceJSON     = "```json"
+
+	// Gemma's:
+	markedOpen  = "<|tool_call>"
+	markedClose = "<tool_call|>"
+	markedCall  = "call:"
+	markedQuote = `<|"|>`
+
+	fence     = "```"
+	fenceJSON = "```json"
 
 	maxName = 256 // bytes in the name of a function or parameter
 )
@@ -103,7 +113,12 @@ type callForm struct {
 	guess           bool   // an argument without a type is the JSON value of its text
 
 	sep string // between kind and name, or name and object; "": the arguments are no object
+
+	quote string // around strings of the arguments, an object with bare keys behind the name; "": they are not such
 }
+
+// bare reports whether a call may begin with the tag of its name.
+func (f *callForm) bare() bool { return f.name != "" && f.last != "" }
 
 // callForms are the forms of the formats.
 var callForms = map[ToolFormat]*callForm{
@@ -120,6 +135,7 @@ var callForms = map[ToolFormat]*callForm{
 		open: callOpen, close: callClose, object: true,
 		key: argKeyOpen, keyEnd: argKeyClose, value: argValueOpen, valueEnd: argValueClose, guess: true,
 	},
+	ToolMarked:   {open: markedOpen, close: markedClose, name: markedCall, quote: markedQuote},
 	ToolDeepSeek: {begin: deepSeekBegin, end: deepSeekEnd, open: deepSeekOpen, close: deepSeekClose, sep: deepSeekSep},
 }
 
@@ -190,7 +206,12 @@ func (r *callReader) after() map[string]callState {
 func (r *callReader) step(buf []byte) (more bool, err error) {
 	switch r.state {
 	case callName, callKey:
+		if r.form.quote != "" {
+			return r.readMarkedName(buf)
+		}
 		return r.readName(buf)
+	case callMarked:
+		return r.readMarked(buf)
 	case callValue:
 		return r.readValue(buf), nil
 	case callKind:

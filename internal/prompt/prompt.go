@@ -82,10 +82,17 @@ func (b *Builder) findThinking(p *Prompt, r dialogue.Rendered, c *Conversation) 
 		return // it was rendered: this cannot be
 	}
 	p.thinks = template.Thinking()
-	if !p.Thinking && p.closed == nil && c.Prefill == "" {
+	think, said := c.Variables["enable_thinking"].(bool)
+	if !said {
+		think = !p.thinks.Asked
+	}
+	if think && !p.Thinking && p.closed == nil && c.Prefill == "" {
 		p.Opens = p.thinks.Open
 	}
 }
+
+// Tags are the tags of think blocks in the answer.
+func (p *Prompt) Tags() dialogue.ThinkTags { return p.thinks.Tags }
 
 // Apart is the part of lead that is still to be written. The template writes lead between a think block
 // and the text that follows. It is "" if there is no block.

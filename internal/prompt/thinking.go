@@ -13,9 +13,10 @@ func (b *Builder) Constraint(p *Prompt, after func() sample.Constraint, most int
 	if !p.Thinking && p.Opens == "" || after == nil && most == 0 {
 		return after, nil
 	}
-	end, ok := b.tok.ID("</think>")
+	tag := p.thinks.Tags.Known().Close
+	end, ok := b.tok.ID(tag)
 	if !ok {
-		return nil, fmt.Errorf("model %s: a thinking limit, or a grammar after thinking, needs the token </think>, which the tokenizer does not have", b.name)
+		return nil, fmt.Errorf("model %s: a thinking limit, or a grammar after thinking, needs the token %s, which the tokenizer does not have", b.name, tag)
 	}
 	// The text that the template closes a block with. A grammar says itself what follows.
 	thinks := p.thinks

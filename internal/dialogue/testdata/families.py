@@ -1,16 +1,17 @@
-"""Writes families.json: what the reference makes of conversations with the templates of GLM's and
-DeepSeek's kind in this folder.
+"""Writes families.json.gz: what the reference makes of conversations with the templates of GLM's, DeepSeek's
+and Gemma's kind in this folder.
 
 Run it here: pip install jinja2==3.1.6 && python3 families.py [folder of other templates, output file]
 """
 
 import datetime
+import gzip
 import itertools
 import json
 import pathlib
 import sys
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "internal/jinja/testdata"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "jinja/testdata"))
 from reference import environment, render
 
 TOOL = {"type": "function", "function": {"name": "weather", "description": "Wetter für <eine> Stadt", "parameters": {
@@ -63,12 +64,12 @@ def shaped(messages, text, null):
 
 def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".")
-    output = sys.argv[2] if len(sys.argv) > 2 else "families.json"
+    output = sys.argv[2] if len(sys.argv) > 2 else "families.json.gz"
     env = environment(datetime.datetime(2026, 1, 1))
     lines = []
     for path in sorted(folder.glob("*.jinja")):
         source = path.read_text(encoding="utf-8")
-        if "<|assistant|>" not in source and "<｜Assistant｜>" not in source:
+        if not any(turn in source for turn in ("<|assistant|>", "<｜Assistant｜>", "<|turn>")):
             continue
         text, null = "['arguments'] +" in source, "['content'] is not none" in source
         plain = None
@@ -84,7 +85,8 @@ def main():
             plain = out if not kwargs else plain
             lines.append({"template": path.name, "case": name, "messages": messages, "tools": tools, "add_generation_prompt": prompt, "kwargs": kwargs,
                           **{k: v for k, v in out.items() if k != "template"}})
-    pathlib.Path(output).write_text("[\n" + ",\n".join(json.dumps(x, ensure_ascii=False) for x in lines) + "\n]\n", encoding="utf-8")
+    text = "[\n" + ",\n".join(json.dumps(x, ensure_ascii=False) for x in lines) + "\n]\n"
+    pathlib.Path(output).write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 if __name__ == "__main__":

@@ -78,10 +78,14 @@ func (r *Request) call(t chat.Tool, taught, inJSON dialogue.CallSyntax) (grammar
 	object := func(arguments grammar.Source) grammar.Source {
 		return grammar.Sequence(grammar.Literal(begin), arguments, grammar.Literal(o.Close))
 	}
-	g := object(grammar.Schema(argumentsOf(t)))
+	schema := grammar.Schema
+	if o.Quote != "" {
+		schema = func(text []byte) grammar.Source { return grammar.Marked(text, o.Quote) }
+	}
+	g := object(schema(argumentsOf(t)))
 	if r.Calls == CallAuto && !r.Strict && r.Inputs[t.Name()].IsZero() {
 		// It is constrained only because other tools are: its schema need not compile.
-		g = grammar.Prefer(g, object(grammar.Object()))
+		g = grammar.Prefer(g, object(schema([]byte(`{"type": "object"}`))))
 	}
 	if r.unique(t) {
 		if k := newKeyedCall(t, taught); k != nil {
@@ -93,6 +97,10 @@ func (r *Request) call(t chat.Tool, taught, inJSON dialogue.CallSyntax) (grammar
 		return g, nil
 	}
 	said := object(grammar.Sequence(grammar.Literal(`{"`+InputName+`": `), grammar.InString(input), grammar.Literal("}")))
+	if o.Quote != "" {
+		said = object(grammar.Sequence(
+			grammar.Literal("{"+InputName+":"+o.Quote), grammar.Without(o.Quote, input), grammar.Literal(o.Quote+"}")))
+	}
 	if taught.Key != "" && taught.Fits(t.Name()) {
 		said = grammar.Sequence(
 			grammar.Literal(taught.Open+t.Name()+taught.Named+taught.Key+InputName+taught.Value),
