@@ -59,10 +59,10 @@ func allProtocols(t *testing.T, models ...string) (*generate.Service, *httptest.
 	return service, site
 }
 
-// TestCallsOfFamiliesReachAllProtocols has calls in the syntaxes of GLM and DeepSeek, whole and as
+// TestCallsOfFamiliesReachAllProtocols has calls in the syntaxes of GLM, DeepSeek and Gemma, whole and as
 // streams: the same, within their schema, and without a trace of the syntax.
 func TestCallsOfFamiliesReachAllProtocols(t *testing.T) {
-	families := []string{generatetest.Lines, generatetest.Tight, generatetest.Fenced}
+	families := []string{generatetest.Lines, generatetest.Tight, generatetest.Fenced, generatetest.Marked}
 	service, site := allProtocols(t, families...)
 	for _, model := range families {
 		for _, c := range calling {
@@ -85,7 +85,7 @@ func TestCallsOfFamiliesReachAllProtocols(t *testing.T) {
 				t.Errorf("%s, %s: %s whole, %s streamed:\n%s", model, c.path, said, pieces, stream)
 			}
 			for _, text := range []string{whole, stream} {
-				if strings.Contains(text, "arg_") || strings.Contains(text, "tool_call>") || strings.Contains(text, "tool▁") || !strings.Contains(text, c.finish) {
+				if strings.Contains(text, "arg_") || strings.Contains(text, "tool_call>") || strings.Contains(text, "tool▁") || strings.Contains(text, "call:") || !strings.Contains(text, c.finish) {
 					t.Errorf("%s, %s: %s", model, c.path, text)
 				}
 			}
@@ -94,6 +94,7 @@ func TestCallsOfFamiliesReachAllProtocols(t *testing.T) {
 	// Ollama's clients cannot require a call, and the tiny model makes none by itself.
 	for model, text := range map[string]string{
 		generatetest.Tight:  `Let me see.<tool_call>weather<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call>`,
+		generatetest.Marked: `Let me see.<|tool_call>call:weather{city:<|"|>Rome<|"|>,days:3}<tool_call|>`,
 		generatetest.Fenced: "Let me see.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"Rome\", \"days\": 3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
 	} {
 		service.Read = func(a *foretoken.Answer) iter.Seq2[foretoken.Piece, error] {
@@ -105,6 +106,37 @@ func TestCallsOfFamiliesReachAllProtocols(t *testing.T) {
 			if !strings.Contains(got, `"name":"weather","arguments":{"city": "Rome", "days": 3}`) && !strings.Contains(got, `"name":"weather","arguments":{"city":"Rome","days":3}`) ||
 				strings.Contains(got, "arg_") || strings.Contains(got, "tool▁") || strings.Count(got, "weather") != 1 {
 				t.Errorf("%s, stream %v: %s", model, stream, got)
+			}
+		}
+	}
+}
+
+// TestChannelsReachAllProtocols has an answer of a thought, words and a call in Gemma's notation: each is in
+// its fields, and no tag is.
+func TestChannelsReachAllProtocols(t *testing.T) {
+	service, site := allProtocols(t, generatetest.Marked)
+	service.Read = func(a *foretoken.Answer) iter.Seq2[foretoken.Piece, error] {
+		return say(t, a, service.Library, generatetest.Marked, "<|channel>thought\nI look.\n<channel|>Let me see.<|tool_call>call:weather{city:<|\"|>Rome<|\"|>,days:3}<tool_call|>")
+	}
+	for _, c := range []struct{ path, request, thought, words string }{
+		{"/v1/chat/completions", `{"model": %q, "stream": %v, "max_tokens": 1, "enable_thinking": true, "messages": [{"role": "user", "content": "Weather?"}], ` + oneTool + `}`, "reasoning_content", "content"},
+		{"/v1/messages", `{"model": %q, "stream": %v, "max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 1024}, "messages": [{"role": "user", "content": "Weather?"}],
+			"tools": [{"name": "weather", "input_schema": ` + cities + `}]}`, "thinking", "text"},
+		{"/api/chat", `{"model": %q, "stream": %v, "think": true, "options": {"num_predict": 1}, "messages": [{"role": "user", "content": "Weather?"}], ` + oneTool + `}`, "thinking", "content"},
+	} {
+		for _, stream := range []bool{false, true} {
+			_, got := generatetest.Send(t, http.MethodPost, site.URL+c.path, fmt.Sprintf(c.request, generatetest.Marked, stream))
+			thought, words := "", ""
+			for line := range strings.Lines(got) {
+				line = strings.TrimPrefix(line, "data: ")
+				if !strings.HasPrefix(line, "{") {
+					continue
+				}
+				thought += texts(t, line, c.thought)
+				words += texts(t, line, c.words)
+			}
+			if thought != "I look." || words != "Let me see." || !strings.Contains(got, "Rome") || strings.Contains(got, "<|") || strings.Contains(got, "|>") || strings.Contains(got, "call:") {
+				t.Errorf("%s, stream %v: thought %q, words %q:\n%s", c.path, stream, thought, words, got)
 			}
 		}
 	}
@@ -123,7 +155,12 @@ func say(t *testing.T, a *foretoken.Answer, library *library.Library, model, tex
 			yield(foretoken.Piece{}, err)
 			return
 		}
-		p := dialogue.NewParser(dialogue.ParserOptions{ToolFormat: private.CallSyntax(m).Reads()})
+		template, err := dialogue.NewTemplate(private.Template(m, true))
+		if err != nil {
+			yield(foretoken.Piece{}, err)
+			return
+		}
+		p := dialogue.NewParser(dialogue.ParserOptions{ToolFormat: private.CallSyntax(m).Reads(), Tags: template.Thinking().Tags})
 		for len(text) > 0 {
 			n := min(5, len(text))
 			if !yield(foretoken.Piece{Events: p.Write(text[:n])}, nil) {

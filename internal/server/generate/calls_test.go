@@ -31,6 +31,9 @@ var tight string
 //go:embed generatetest/fenced.jinja
 var fenced string
 
+//go:embed generatetest/marked.jinja
+var marked string
+
 // vocab is all bytes, common parts of calls, and an end.
 func vocab(t *testing.T) (*grammar.Vocab, []string) {
 	t.Helper()
@@ -40,7 +43,7 @@ func vocab(t *testing.T) (*grammar.Vocab, []string) {
 	}
 	tokens = append(tokens, "\n</parameter>\n", "</parameter>", "</parameter", "\n</", "</function>", "<parameter=", "<parameter=s>\n", "\n", "\n\n",
 		"null", "None", " null", "True", "true", "1e9", `": `, `", "`, `"]`, "</parameter></function>", "é", "a", "ab",
-		"</arg_value>", "</arg_value", "</arg_value>\n", "<arg_key>", "</tool_call>", "<", "")
+		"</arg_value>", "</arg_value", "</arg_value>\n", "<arg_key>", "</tool_call>", `<|"|>`, "<", "")
 	v, err := grammar.NewVocab(tokens, []int32{int32(len(tokens) - 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +67,7 @@ func draw(r *rand.Rand, g *grammar.Grammar, tokens []string) (string, bool) {
 			if len(tokens[id]) > 1 {
 				words = append(words, id)
 			}
-			if slices.Contains([]string{"", "\n</parameter>\n", "</arg_value>", "</arg_value>\n", `"`, "]", "}"}, tokens[id]) {
+			if slices.Contains([]string{"", "\n</parameter>\n", "</arg_value>", "</arg_value>\n", `"`, "]", "}", `<|"|>`}, tokens[id]) {
 				ends = append(ends, id)
 			}
 		}
@@ -172,7 +175,7 @@ func TestDrawnCallsFitTheirSchemas(t *testing.T) {
 	for name, c := range map[string]struct {
 		template string
 		share    int // of the draws
-	}{"XML": {caller, 1}, "lines": {inLines, 4}, "tight": {tight, 4}, "fenced": {fenced, 8}} {
+	}{"XML": {caller, 1}, "lines": {inLines, 4}, "tight": {tight, 4}, "fenced": {fenced, 8}, "marked": {marked, 4}} {
 		t.Run(name, func(t *testing.T) { testDrawnCalls(t, c.template, c.share) })
 	}
 }

@@ -26,7 +26,7 @@ import (
 var service *generate.Service
 
 func TestMain(m *testing.M) {
-	h, done, err := generatetest.Open(generatetest.Caller, generatetest.Lines, generatetest.Tight, generatetest.Fenced)
+	h, done, err := generatetest.Open(generatetest.Caller, generatetest.Lines, generatetest.Tight, generatetest.Fenced, generatetest.Marked)
 	if err != nil {
 		panic(err)
 	}
@@ -77,6 +77,7 @@ func TestCallsFollowTheirSchemas(t *testing.T) {
 	for model, form := range map[string]string{
 		generatetest.Thinker: "<tool_call>\n{\"name\": \"", generatetest.Caller: "<tool_call>\n<function=",
 		generatetest.Lines: "\n<tool_call>", generatetest.Tight: "<tool_call>", generatetest.Fenced: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+		generatetest.Marked: "<|tool_call>call:",
 	} {
 		seeds := uint64(3)
 		if model != generatetest.Thinker && model != generatetest.Caller {
@@ -126,6 +127,7 @@ func TestCallsFollowThinking(t *testing.T) {
 		generatetest.Caller: {"", "\n</think>\n\n<tool_call>\n<function=weather>\n<parameter=city>\n"},
 		generatetest.Lines:  {"\n<think>", "</think>\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>"},
 		generatetest.Tight:  {"", "</think><tool_call>weather<arg_key>city</arg_key><arg_value>"},
+		generatetest.Marked: {"<|channel>thought\n", "\n<channel|><|tool_call>call:weather{city:<|\"|>"},
 		generatetest.Fenced: {"", "\n</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{"},
 	} {
 		a := generate.Request{Model: model, Messages: user("The weather?"), Tools: tools(t), Calls: generate.CallNamed, Named: "weather", Thinking: &on, Request: foretoken.Request{MaxThinking: 4, MaxTokens: 200}}
@@ -149,6 +151,7 @@ func TestHotCallsFitTheirSchemas(t *testing.T) {
 	for model, begin := range map[string]string{
 		generatetest.Thinker: "<tool_call>\n{", generatetest.Caller: "<tool_call>\n<function=f>\n",
 		generatetest.Lines: "\n<tool_call>f\n", generatetest.Tight: "<tool_call>f<", generatetest.Fenced: "<｜tool▁calls▁begin｜>",
+		generatetest.Marked: "<|tool_call>call:f{",
 	} {
 		ended, seeds := 0, uint64(8)
 		if model != generatetest.Thinker && model != generatetest.Caller {

@@ -29,7 +29,7 @@ func TestInputsAreTextsOfTheirGrammars(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, taught := range []dialogue.CallSyntax{dialogue.Teaches(caller), dialogue.JSONCalls, dialogue.Teaches(inLines), dialogue.Teaches(tight), dialogue.Teaches(fenced)} {
+		for _, taught := range []dialogue.CallSyntax{dialogue.Teaches(caller), dialogue.JSONCalls, dialogue.Teaches(inLines), dialogue.Teaches(tight), dialogue.Teaches(fenced), dialogue.Teaches(marked)} {
 			a := &Request{Tools: tools, Inputs: map[string]grammar.Source{"patch": constraint}, Parallel: true}
 			source, err := a.calls(tools, taught)
 			if err != nil {

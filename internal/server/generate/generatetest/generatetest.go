@@ -26,7 +26,7 @@ import (
 )
 
 // The names of the models. Alias is another name of Tiny. Thinker is taught tool calls in
-// JSON, Caller in XML, Lines and Tight as GLM-4.6 and GLM-4.7 are, Fenced as DeepSeek-V3 is. Effort has the switches of
+// JSON, Caller in XML, Lines and Tight as GLM-4.6 and GLM-4.7 are, Fenced as DeepSeek-V3 is, Marked as Gemma 4 is. Effort has the switches of
 // reasoning. Slow is Tiny by portable code, which takes minutes to fill the context: tests can cut its answers off.
 const (
 	Tiny    = foretoken.Tiny
@@ -35,6 +35,7 @@ const (
 	Lines   = "lines"
 	Tight   = "tight"
 	Fenced  = "fenced"
+	Marked  = "marked"
 	Effort  = "effort"
 	Slow    = "slow"
 	Alias   = "small"
@@ -60,6 +61,9 @@ var tight string
 
 //go:embed fenced.jinja
 var fenced string
+
+//go:embed marked.jinja
+var marked string
 
 // Open returns a service with Tiny, Thinker and the named models, which are loaded at
 // their first use. end must be called.
@@ -185,7 +189,15 @@ func AwaitCanceled(t testing.TB, m *foretoken.Model, before int64) {
 // folder.
 func write(dir, name string) (string, error) {
 	files := tiny.Files()
-	files["chat_template.jinja"] = map[string]string{Thinker: thinker, Caller: caller, Effort: effort, Lines: lines, Tight: tight, Fenced: fenced}[name]
+	files["chat_template.jinja"] = map[string]string{Thinker: thinker, Caller: caller, Effort: effort, Lines: lines, Tight: tight, Fenced: fenced, Marked: marked}[name]
+	if name == Marked { // its tags are control tokens
+		const first = `"added_tokens":[`
+		tags := ""
+		for i, tag := range []string{`<|channel>`, `<channel|>`, `<|tool_call>`, `<tool_call|>`, `<|\"|>`} {
+			tags += fmt.Sprintf(`{"id":%d,"content":"%s","special":true},`, 8196+i, tag)
+		}
+		files["tokenizer.json"] = strings.Replace(files["tokenizer.json"], first, first+tags, 1)
+	}
 	dir = filepath.Join(dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
