@@ -22,6 +22,9 @@ func refuse(op string, list ...Tensor) {
 // alike reports whether two tensors have the same shape.
 func alike(a, b Tensor) bool { return a.Rows == b.Rows && a.Cols == b.Cols }
 
+// vector reports whether a tensor is a row of n numbers.
+func vector(t Tensor, n int) bool { return t.Rows == 1 && t.Cols == n }
+
 // CheckCopy checks Copy.
 func CheckCopy(dst, src Tensor) {
 	if dst.Type != src.Type || !alike(dst, src) {
@@ -60,7 +63,7 @@ func CheckProduct(x Tensor, p *Product) {
 	if p.Each {
 		wrong = wrong || x.Cols%n != 0 || p.Dst.Cols%n != 0 || x.Cols/n < in || p.Dst.Cols/n < out || p.Bias.Mem != nil || p.Only != nil
 	} else {
-		wrong = wrong || x.Cols != in || p.Dst.Cols != out || p.Bias.Mem != nil && (p.Bias.Rows != 1 || p.Bias.Cols != out)
+		wrong = wrong || x.Cols != in || p.Dst.Cols != out || p.Bias.Mem != nil && !vector(p.Bias, out)
 	}
 	if wrong {
 		refuse(fmt.Sprintf("MatMul with %d of %d×%d, each %t, blocks %v", n, out, in, p.Each, p.Only), p.Dst, x, p.Bias)
@@ -69,14 +72,14 @@ func CheckProduct(x Tensor, p *Product) {
 
 // CheckRMSNorm checks RMSNorm.
 func CheckRMSNorm(dst, x, gain Tensor) {
-	if !alike(dst, x) || gain.Cols != x.Cols {
+	if !alike(dst, x) || !vector(gain, x.Cols) {
 		refuse("RMSNorm", dst, x, gain)
 	}
 }
 
 // CheckLayerNorm checks LayerNorm.
 func CheckLayerNorm(dst, x, gain, bias Tensor) {
-	if !alike(dst, x) || gain.Cols != x.Cols || bias.Cols != x.Cols {
+	if !alike(dst, x) || !vector(gain, x.Cols) || !vector(bias, x.Cols) {
 		refuse("LayerNorm", dst, x, gain, bias)
 	}
 }
@@ -127,11 +130,15 @@ func CheckTop(src Tensor, asks []Ask) {
 
 // CheckAttend checks Attend.
 func CheckAttend(dst Tensor, a *Attention, q, k, v Tensor) {
-	values, turned := a.KVHeads*a.Values(), a.HeadDim
+	values, turned, normed := a.KVHeads*a.Values(), a.HeadDim, a.HeadDim
 	if a.Latent > 0 {
-		values, turned = 0, a.HeadDim-a.Latent
+		values, turned, normed = 0, a.HeadDim-a.Latent, a.Latent
 	}
-	if k.Cols != a.KVHeads*a.HeadDim || v.Cols != values || 2*len(a.Freqs) > turned || a.Heads%a.KVHeads != 0 ||
+	wrong := a.QNorm.Mem != nil && !vector(a.QNorm, normed) || a.KNorm.Mem != nil && !vector(a.KNorm, normed)
+	for _, s := range a.Sections {
+		wrong = wrong || s > 2
+	}
+	if wrong || k.Cols != a.KVHeads*a.HeadDim || v.Cols != values || values > 0 && v.Rows != k.Rows || 2*len(a.Freqs) > turned || a.Heads%a.KVHeads != 0 ||
 		q.Rows > 0 && (q.Rows != k.Rows || q.Cols != a.Queries() || dst.Rows != q.Rows || dst.Cols != a.Heads*a.Values()) ||
 		a.Latent > 0 && (a.KVHeads != 1 || a.ValueDim != 0 || turned < 0) || a.Sections != nil && len(a.Sections) != len(a.Freqs) {
 		refuse(fmt.Sprintf("Attend with %+v", *a), dst, q, k, v)
@@ -142,7 +149,8 @@ func CheckAttend(dst Tensor, a *Attention, q, k, v Tensor) {
 func CheckDeltaNet(dst Tensor, d *DeltaNet, in *DeltaInput) {
 	rows, values := in.QKV.Rows, d.ValueHeads*d.ValueDim
 	if in.QKV.Cols != d.Channels() || in.Z.Rows != rows || in.Z.Cols != values || !alike(dst, in.Z) || in.A.Rows != rows || in.A.Cols != d.ValueHeads ||
-		!alike(in.B, in.A) || d.ValueHeads%d.KeyHeads != 0 || d.Conv.Rows != d.Kernel || d.Conv.Cols != d.Channels() || d.Norm.Cols != d.ValueDim {
+		!alike(in.B, in.A) || d.ValueHeads%d.KeyHeads != 0 || d.Conv.Rows != d.Kernel || d.Conv.Cols != d.Channels() ||
+		!vector(d.Norm, d.ValueDim) || !vector(d.DecayRate, d.ValueHeads) || !vector(d.DecayBias, d.ValueHeads) {
 		refuse(fmt.Sprintf("DeltaNet with %+v", *d), dst, in.QKV, in.Z, in.B, in.A)
 	}
 }
@@ -150,7 +158,7 @@ func CheckDeltaNet(dst Tensor, d *DeltaNet, in *DeltaInput) {
 // CheckExperts checks Experts, and that there are as many experts as are to be chosen.
 func CheckExperts(dst, x Tensor, e *Experts) {
 	n, free := e.Router.Rows(), e.Router.Rows()
-	wrong := e.Bias.Mem != nil && (e.Bias.Rows != 1 || e.Bias.Cols != n) || e.SharedRouter != nil && e.SharedGate == nil
+	wrong := e.Bias.Mem != nil && !vector(e.Bias, n) || e.SharedRouter != nil && e.SharedGate == nil
 	if e.Groups > 1 {
 		free = n / e.Groups * e.TopGroups
 		wrong = wrong || n%e.Groups != 0 || e.TopGroups > e.Groups

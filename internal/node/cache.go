@@ -3,9 +3,7 @@ package node
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -103,7 +101,7 @@ func (c *cache) find(d remote.Digest) (m dtype.Matrix, ok bool, err error) {
 	defer f.Close() //nolint:errcheck // it was only read
 	info, err := f.Stat()
 	if err == nil {
-		m, err = readMatrix(f, info.Size())
+		m, err = remote.ReadMatrix(f, info.Size())
 	}
 	if err == nil && remote.DigestOf(&m) != d {
 		err = errors.New("its bytes are not those of its name")
@@ -124,7 +122,7 @@ func (c *cache) keep(d remote.Digest, m *dtype.Matrix) (bool, error) {
 	name := c.name(d)
 	size := int64(0)
 	err := writeFile(filepath.Join(c.folder, name), func(f *os.File) (err error) {
-		if err = writeMatrix(f, m); err == nil {
+		if err = remote.WriteMatrix(f, m); err == nil {
 			size, err = f.Seek(0, io.SeekCurrent)
 		}
 		return err
@@ -133,71 +131,6 @@ func (c *cache) keep(d remote.Digest, m *dtype.Matrix) (bool, error) {
 		c.use(name, size)
 	}
 	return err == nil, err
-}
-
-// stored is the beginning of a file of a matrix: all of it but its bytes, of which it has the sizes.
-type stored struct {
-	Form  dtype.Matrix
-	Sizes [4]int
-}
-
-// planes are the bytes of a matrix.
-func planes(m *dtype.Matrix) [4]*[]byte { return [4]*[]byte{&m.Data, &m.Scales, &m.Biases, &m.Zeros} }
-
-func writeMatrix(w io.Writer, m *dtype.Matrix) error {
-	x := stored{Form: *m}
-	for i, p := range planes(m) {
-		x.Sizes[i] = len(*p)
-		*planes(&x.Form)[i] = nil
-	}
-	head, err := json.Marshal(&x)
-	if err != nil {
-		return err
-	}
-	if _, err := w.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(head))), head...)); err != nil {
-		return err
-	}
-	for _, p := range planes(m) {
-		if _, err := w.Write(*p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readMatrix reads what writeMatrix wrote, of a file of size bytes.
-func readMatrix(r io.Reader, size int64) (m dtype.Matrix, err error) {
-	var n [4]byte
-	_, err = io.ReadFull(r, n[:])
-	head := make([]byte, min(size, int64(binary.LittleEndian.Uint32(n[:]))))
-	if err == nil {
-		_, err = io.ReadFull(r, head)
-	}
-	var x stored
-	if err == nil {
-		err = json.Unmarshal(head, &x)
-	}
-	if err != nil {
-		return m, err
-	}
-	m = x.Form
-	for i, p := range planes(&m) {
-		n := x.Sizes[i]
-		if n < 0 || int64(n) > size {
-			return m, io.ErrUnexpectedEOF
-		}
-		if n == 0 {
-			continue
-		}
-		*p = make([]byte, n)
-		if _, err := io.ReadFull(r, *p); err != nil {
-			return m, err
-		}
-	}
-	if n, _ := r.Read(n[:1]); n != 0 {
-		return m, errors.New("there is more than a matrix in it")
-	}
-	return m, m.Validate()
 }
 
 // temporary begins the names of files that are being written.

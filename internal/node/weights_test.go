@@ -235,19 +235,3 @@ func TestCacheIsVerifiedAndBounded(t *testing.T) {
 		t.Errorf("%d files, want %d: %v", len(entries), len(s.cache.files), err)
 	}
 }
-
-// FuzzStoredMatrix reads files of the cache: they may be damaged in any way.
-func FuzzStoredMatrix(f *testing.F) {
-	m := dtype.Matrix{Rows: 2, Cols: 2, Type: dtype.F16, Data: make([]byte, 8)}
-	var b bytes.Buffer
-	if err := writeMatrix(&b, &m); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b.Bytes())
-	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := readMatrix(bytes.NewReader(data), int64(len(data)))
-		if err == nil && got.Validate() != nil {
-			t.Error("a matrix that is not valid")
-		}
-	})
-}

@@ -15,7 +15,7 @@ func ServeFrames(b backend.Backend, budget int64, data []byte) (used int64) {
 	x.budget = budget
 	_ = x.serve() // that it ends is enough
 	used = x.used.Load()
-	_ = x.close()
+	_ = x.b.Close()
 	return used
 }
 

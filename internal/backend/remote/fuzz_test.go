@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"log/slog"
@@ -137,6 +138,22 @@ func FuzzFrames(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { serve(t, data) })
+}
+
+// FuzzMatrix reads files of a node's cache: they may be damaged in any way.
+func FuzzMatrix(f *testing.F) {
+	m := dtype.Matrix{Rows: 2, Cols: 2, Type: dtype.F16, Data: make([]byte, 8)}
+	var b bytes.Buffer
+	if err := remote.WriteMatrix(&b, &m); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, err := remote.ReadMatrix(bytes.NewReader(data), int64(len(data)))
+		if err == nil && got.Validate() != nil {
+			t.Error("a matrix that is not valid")
+		}
+	})
 }
 
 // lying is the bytes of a node's answers that are wrong.

@@ -2,357 +2,410 @@ package remote
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/topk"
 )
 
-// Kinds of operations.
-const (
-	opFill uint8 = iota
-	opCopy
-	opCopyEach
-	opEmbed
-	opGather
-	opMatMul
-	opRMSNorm
-	opLayerNorm
-	opSwiGLU
-	opGELU
-	opExperts
-	opAttend
-	opConvolve
-	opRotate
-	opMix
-	opDeltaNet
-	opDraw
-	opEmbedDrawn
-	opCandidates
-	opScore
-	opKinds
-)
-
-// form is the tensors of a kind of operation, in the order of the method's parameters.
-type form struct {
-	name    string
-	tensors int
-	writes  int    // how many of them, from the first on, it writes
-	absent  uint16 // bits of those that may be absent
+// ops are the operations of backend.Ops and backend.Drawer, each in one method for both ends. On the leader, a method gets the
+// operands and writes them. On the node, it gets zero values, reads the operands into them, and returns the computation.
+// Both ends check operands: the leader so that wrong ones panic in the call, the node because it trusts no leader.
+type ops struct {
+	// do is called with the lists that an operation has outside of a pass, and its operands.
+	do func(name string, lists backend.Pass, operands func(c *coder) run)
 }
 
-var forms = [opKinds]form{
-	opFill: {"Fill", 1, 1, 0}, opCopy: {"Copy", 2, 1, 0}, opCopyEach: {"CopyEach", 0, 0, 0}, opEmbed: {"Embed", 1, 1, 0},
-	opGather: {"Gather", 2, 1, 0}, opMatMul: {"MatMul", 1, 0, 0}, opRMSNorm: {"RMSNorm", 3, 1, 0}, opLayerNorm: {"LayerNorm", 4, 1, 0},
-	opSwiGLU: {"SwiGLU", 3, 1, 0}, opGELU: {"GELU", 2, 1, 0}, opExperts: {"Experts", 2, 1, 0},
-	opAttend:   {"Attend", 4, 1, 1<<0 | 1<<1 | 1<<3}, // without queries, and without values of their own
-	opConvolve: {"Convolve", 2, 1, 0}, opRotate: {"Rotate", 3, 1, 0}, opMix: {"Mix", 4, 1, 0}, opDeltaNet: {"DeltaNet", 5, 1, 0},
-	opDraw: {"Draw", 3, 1, 1 << 2}, opEmbedDrawn: {"EmbedDrawn", 2, 1, 0}, opCandidates: {"Candidates", 3, 2, 0}, opScore: {"Score", 4, 1, 0},
+// run queues an operation on a device, with the lists of a pass.
+type run func(b backend.Backend, p *backend.Pass)
+
+var none backend.Tensor
+
+// readers call each method for the node.
+var readers = map[string]func(o ops){
+	"Fill":       func(o ops) { o.Fill(none, 0) },
+	"Copy":       func(o ops) { o.Copy(none, none) },
+	"CopyEach":   func(o ops) { o.CopyEach(nil, nil) },
+	"Embed":      func(o ops) { o.Embed(none, nil, nil) },
+	"Gather":     func(o ops) { o.Gather(none, none, nil) },
+	"MatMul":     func(o ops) { o.MatMul(none) },
+	"RMSNorm":    func(o ops) { o.RMSNorm(none, none, none, 0) },
+	"LayerNorm":  func(o ops) { o.LayerNorm(none, none, none, none, 0) },
+	"SwiGLU":     func(o ops) { o.SwiGLU(none, none, none) },
+	"GELU":       func(o ops) { o.GELU(none, none, false) },
+	"Rotate":     func(o ops) { o.Rotate(none, none, none, 0) },
+	"Mix":        func(o ops) { o.Mix(none, none, none, none, 0, 0) },
+	"Experts":    func(o ops) { o.Experts(none, none, &backend.Experts{}) },
+	"Attend":     func(o ops) { o.Attend(none, &backend.Attention{}, backend.Place{}, none, none, none, nil) },
+	"Convolve":   func(o ops) { o.Convolve(none, none, &backend.Convolution{}, nil) },
+	"DeltaNet":   func(o ops) { o.DeltaNet(none, &backend.DeltaNet{}, backend.Place{}, backend.DeltaInput{}, nil) },
+	"Draw":       func(o ops) { o.draw(none, none, none, nil) },
+	"EmbedDrawn": func(o ops) { o.embedDrawn(none, nil, none) },
+	"Candidates": func(o ops) { o.candidates(none, none, none, nil) },
+	"Score":      func(o ops) { o.score(none, none, none, none) },
 }
 
-// operation is an operation of a device with its operands. Which fields count depends on its kind.
-type operation struct {
-	kind      uint8
-	t         [5]backend.Tensor
-	x         float32
-	n         int
-	flag      bool
-	table     backend.Weight
-	list      []int32       // Embed's ids and Gather's rows, outside of a pass
-	batch     []backend.Seq // outside of a pass
-	at        backend.Place
-	products  []backend.Product
-	copies    []backend.Tensor // dst and src alternating
-	experts   *backend.Experts
-	attention *backend.Attention
-	conv      *backend.Convolution
-	delta     *backend.DeltaNet
-	draws     []backend.Draw
+func refuse(format string, args ...any) { panic("remote: " + fmt.Sprintf(format, args...)) }
+
+// Fill sets all numbers of dst.
+func (o ops) Fill(dst backend.Tensor, x float32) {
+	o.do("Fill", backend.Pass{}, func(c *coder) run {
+		c.writes(&dst)
+		c.f32(&x)
+		return func(b backend.Backend, _ *backend.Pass) { b.Fill(dst, x) }
+	})
 }
 
-func (o *operation) form() *form { return &forms[o.kind] }
-
-// fields lists the fields of an operation. Those of a pass have no lists: they have the pass's.
-func (o *operation) fields(c *coder, inPass bool) {
-	if c.u8(&o.kind); o.kind >= opKinds {
-		c.fail()
-		o.kind = 0
-	}
-	for i := range o.form().tensors {
-		c.tensor(&o.t[i])
-	}
-	switch o.kind {
-	case opFill, opRMSNorm, opLayerNorm:
-		c.f32(&o.x)
-	case opCopyEach:
-		list(c, &o.copies, c.tensor)
-	case opEmbed, opEmbedDrawn:
-		c.weight(&o.table)
-	case opMatMul:
-		list(c, &o.products, func(p *backend.Product) { c.product(p, inPass) })
-	case opGELU:
-		c.bool(&o.flag)
-	case opExperts:
-		c.experts(pointed(c, &o.experts))
-	case opAttend:
-		c.attention(pointed(c, &o.attention))
-		c.kind(&o.at.Type)
-		c.size(&o.at.Page)
-	case opConvolve:
-		x := pointed(c, &o.conv)
-		c.tensor(&x.Base)
-		c.tensor(&x.Delta)
-		c.bool(&x.Add)
-	case opRotate:
-		c.size(&o.n)
-	case opMix:
-		c.size(&o.n)
-		c.f32(&o.x)
-	case opDeltaNet:
-		c.deltaNet(pointed(c, &o.delta))
-		c.size(&o.at.Delta)
-	case opDraw, opCandidates:
-		list(c, &o.draws, c.draw)
-	}
-	if inPass {
-		return
-	}
-	switch o.kind {
-	case opEmbed, opGather:
-		c.ints(&o.list)
-	case opAttend, opConvolve, opDeltaNet:
-		list(c, &o.batch, c.sequence)
-	}
+// Copy copies src to dst.
+func (o ops) Copy(dst, src backend.Tensor) {
+	o.do("Copy", backend.Pass{}, func(c *coder) run {
+		c.copies(&dst, &src)
+		return func(b backend.Backend, _ *backend.Pass) { b.Copy(dst, src) }
+	})
 }
 
-// pointed is what a field points to, which is new while reading.
-func pointed[T any](c *coder, x **T) *T {
-	if c.reading {
-		*x = new(T)
-	}
-	return *x
+// CopyEach implements backend.Copier.
+func (o ops) CopyEach(dst, src []backend.Tensor) {
+	o.do("CopyEach", backend.Pass{}, func(c *coder) run {
+		n := len(dst)
+		for c.size(&n); c.reading && len(dst) < n && c.err == nil; {
+			dst, src = append(dst, none), append(src, none)
+			c.copies(&dst[len(dst)-1], &src[len(src)-1])
+		}
+		for i := 0; i < n && !c.reading; i++ {
+			c.copies(&dst[i], &src[i])
+		}
+		return func(b backend.Backend, _ *backend.Pass) { backend.CopyEach(b, dst, src) }
+	})
 }
 
-func (c *coder) product(p *backend.Product, inPass bool) {
-	c.tensor(&p.Dst)
-	c.weight(&p.W)
-	c.tensor(&p.Bias)
+func (c *coder) copies(dst, src *backend.Tensor) {
+	c.tensor(dst)
+	c.tensor(src)
+	c.must(dst.Mem != nil && src.Mem != nil, "Copy without tensors")
+	c.changes(dst)
+	backend.CheckCopy(*dst, *src)
+}
+
+// Embed implements backend.Ops, as all that follows.
+func (o ops) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+	o.do("Embed", backend.Pass{IDs: ids}, func(c *coder) run {
+		c.writes(&dst)
+		c.weights(&table)
+		backend.CheckEmbed(dst, table, c.pass.IDs)
+		same(&c.needs.ids, dst.Rows)
+		c.needs.table = min(c.needs.table, table.Rows())
+		return func(b backend.Backend, p *backend.Pass) { b.Embed(dst, table, p.IDs) }
+	})
+}
+
+func (o ops) Gather(dst, x backend.Tensor, rows []int32) {
+	o.do("Gather", backend.Pass{Want: rows}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&x)
+		backend.CheckGather(dst, x, c.pass.Want)
+		same(&c.needs.want, dst.Rows)
+		c.needs.from = min(c.needs.from, x.Rows)
+		return func(b backend.Backend, p *backend.Pass) { b.Gather(dst, x, p.Want) }
+	})
+}
+
+func (o ops) MatMul(x backend.Tensor, products ...backend.Product) {
+	var only []int32
+	for i := range products {
+		switch blocks := products[i].Only; {
+		case blocks == nil:
+		case only == nil:
+			only = blocks
+		case !slices.Equal(only, blocks): // a pass has one list
+			o.MatMul(x, products[:i]...)
+			o.MatMul(x, products[i:]...)
+			return
+		}
+	}
+	o.do("MatMul", backend.Pass{Only: only}, func(c *coder) run {
+		c.reads(&x)
+		list(c, &products, (*coder).product)
+		c.must(len(products) > 0, "MatMul without products")
+		for i := range products {
+			p := &products[i]
+			if backend.CheckProduct(x, p); p.Only != nil {
+				c.needs.blocks = min(c.needs.blocks, blocks(p.W.Rows()))
+			}
+		}
+		return func(b backend.Backend, p *backend.Pass) {
+			for i := range products {
+				if products[i].Only != nil {
+					products[i].Only = p.Only
+				}
+			}
+			b.MatMul(x, products...)
+		}
+	})
+}
+
+// product lists the fields of a product. Its blocks are those of the pass.
+func (c *coder) product(p *backend.Product) {
+	c.writes(&p.Dst)
+	c.weights(&p.W)
+	c.may(&p.Bias)
 	c.bool(&p.Add)
 	c.bool(&p.Each)
-	if !inPass {
-		c.ints(&p.Only)
-		return
-	}
 	only := p.Only != nil
 	if c.bool(&only); c.reading && only {
-		p.Only = []int32{} // those of the pass
+		p.Only = []int32{}
 	}
 }
 
-func (c *coder) experts(e *backend.Experts) {
-	for _, w := range []*backend.Weight{&e.Router, &e.Gate, &e.Up, &e.Down, &e.SharedRouter, &e.SharedGate, &e.SharedUp, &e.SharedDown} {
-		c.weight(w)
-	}
-	c.size(&e.TopK)
-	c.bool(&e.Sigmoid)
-	c.tensor(&e.Bias)
-	c.size(&e.Groups)
-	c.size(&e.TopGroups)
-	c.bool(&e.Normalize)
-	c.f32(&e.Scale)
+func (o ops) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
+	o.do("RMSNorm", backend.Pass{}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&x, &gain)
+		c.f32(&eps)
+		backend.CheckRMSNorm(dst, x, gain)
+		return func(b backend.Backend, _ *backend.Pass) { b.RMSNorm(dst, x, gain, eps) }
+	})
+}
+
+func (o ops) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
+	o.do("LayerNorm", backend.Pass{}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&x, &gain, &bias)
+		c.f32(&eps)
+		backend.CheckLayerNorm(dst, x, gain, bias)
+		return func(b backend.Backend, _ *backend.Pass) { b.LayerNorm(dst, x, gain, bias, eps) }
+	})
+}
+
+func (o ops) SwiGLU(dst, gate, up backend.Tensor) {
+	o.do("SwiGLU", backend.Pass{}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&gate, &up)
+		backend.CheckSwiGLU(dst, gate, up)
+		return func(b backend.Backend, _ *backend.Pass) { b.SwiGLU(dst, gate, up) }
+	})
+}
+
+func (o ops) GELU(dst, x backend.Tensor, tanh bool) {
+	o.do("GELU", backend.Pass{}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&x)
+		c.bool(&tanh)
+		backend.CheckGELU(dst, x)
+		return func(b backend.Backend, _ *backend.Pass) { b.GELU(dst, x, tanh) }
+	})
+}
+
+func (o ops) Rotate(x, cos, sin backend.Tensor, heads int) {
+	o.do("Rotate", backend.Pass{}, func(c *coder) run {
+		c.writes(&x)
+		c.reads(&cos, &sin)
+		c.dims(&heads)
+		backend.CheckRotate(x, cos, sin, heads)
+		return func(b backend.Backend, _ *backend.Pass) { b.Rotate(x, cos, sin, heads) }
+	})
+}
+
+func (o ops) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
+	o.do("Mix", backend.Pass{}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&q, &k, &v)
+		c.dims(&heads)
+		c.f32(&scale)
+		backend.CheckMix(dst, q, k, v, heads)
+		return func(b backend.Backend, _ *backend.Pass) { b.Mix(dst, q, k, v, heads, scale) }
+	})
+}
+
+func (o ops) Experts(dst, x backend.Tensor, e *backend.Experts) {
+	o.do("Experts", backend.Pass{}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&x)
+		c.weights(&e.Router, &e.Gate, &e.Up, &e.Down)
+		c.mayWeights(&e.SharedRouter, &e.SharedGate, &e.SharedUp, &e.SharedDown)
+		c.must(e.SharedGate == nil || e.SharedUp != nil && e.SharedDown != nil, "a part of a shared expert")
+		c.dims(&e.TopK)
+		c.counts(&e.Groups, &e.TopGroups)
+		c.may(&e.Bias)
+		c.bool(&e.Sigmoid)
+		c.bool(&e.Normalize)
+		c.f32(&e.Scale)
+		backend.CheckExperts(dst, x, e)
+		return func(b backend.Backend, _ *backend.Pass) { b.Experts(dst, x, e) }
+	})
+}
+
+// alignment of the parts of pages, in bytes.
+const alignment = 16
+
+func (o ops) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+	o.do("Attend", backend.Pass{Batch: batch}, func(c *coder) run {
+		c.may(&dst, &q, &v) // without queries, or without values of their own
+		c.changes(&dst)
+		c.reads(&k)
+		c.attention(a)
+		c.dtype(&at.Type)
+		c.size(&at.Page)
+		c.must(pageType(at.Type) && at.Page%alignment == 0, "a page of another type, or not aligned")
+		backend.CheckAttend(dst, a, q, k, v)
+		same(&c.needs.rows, k.Rows)
+		c.needs.page = max(c.needs.page, at.Page+a.PageBytes(at.Type))
+		return func(b backend.Backend, p *backend.Pass) { b.Attend(dst, a, at, q, k, v, p.Batch) }
+	})
 }
 
 func (c *coder) attention(a *backend.Attention) {
-	for _, n := range []*int{&a.Heads, &a.KVHeads, &a.HeadDim, &a.ValueDim, &a.Latent, &a.Window, &a.Rows} {
-		c.size(n)
-	}
+	c.dims(&a.Heads, &a.KVHeads, &a.HeadDim)
+	c.counts(&a.ValueDim, &a.Latent, &a.Window, &a.Rows)
 	for _, b := range []*bool{&a.Gate, &a.Interleaved, &a.Block} {
 		c.bool(b)
 	}
-	c.tensor(&a.QNorm)
-	c.tensor(&a.KNorm)
+	c.may(&a.QNorm, &a.KNorm)
 	for _, x := range []*float32{&a.Eps, &a.Turn, &a.Scale} {
 		c.f32(x)
 	}
-	list(c, &a.Freqs, c.f32)
-	list(c, &a.Sections, c.u8)
+	c.floats(&a.Freqs)
+	list(c, &a.Sections, (*coder).u8)
 }
 
-func (c *coder) deltaNet(d *backend.DeltaNet) {
-	for _, n := range []*int{&d.KeyHeads, &d.ValueHeads, &d.KeyDim, &d.ValueDim, &d.Kernel} {
-		c.size(n)
+// pageType reports whether memory can have numbers of a type.
+func pageType(t dtype.Type) bool { return t == dtype.F32 || t == dtype.F16 || t == dtype.I8 }
+
+func (o ops) Convolve(dst, x backend.Tensor, v *backend.Convolution, batch []backend.Seq) {
+	bare := make([]backend.Seq, len(batch)) // a convolution has no state, and that of others may be elsewhere
+	for i := range batch {
+		bare[i].First, bare[i].N = batch[i].First, batch[i].N
 	}
-	for _, t := range []*backend.Tensor{&d.Conv, &d.DecayRate, &d.DecayBias, &d.Norm} {
-		c.tensor(t)
-	}
-	c.bool(&d.Tiled)
-	c.bool(&d.SigmoidGate)
-	c.f32(&d.Eps)
+	o.do("Convolve", backend.Pass{Batch: bare}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&x, &v.Base, &v.Delta)
+		c.bool(&v.Add)
+		backend.CheckConvolve(dst, x, v)
+		same(&c.needs.rows, x.Rows)
+		return func(b backend.Backend, p *backend.Pass) { b.Convolve(dst, x, v, p.Batch) }
+	})
+}
+
+func (o ops) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+	o.do("DeltaNet", backend.Pass{Batch: batch}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&in.QKV, &in.Z, &in.B, &in.A, &d.Conv, &d.DecayRate, &d.DecayBias, &d.Norm)
+		c.dims(&d.KeyHeads, &d.ValueHeads, &d.KeyDim, &d.ValueDim, &d.Kernel)
+		c.bool(&d.Tiled)
+		c.bool(&d.SigmoidGate)
+		c.f32(&d.Eps)
+		c.size(&at.Delta)
+		backend.CheckDeltaNet(dst, d, &in)
+		same(&c.needs.rows, in.QKV.Rows)
+		c.needs.recurrent(at.Delta, d)
+		return func(b backend.Backend, p *backend.Pass) { b.DeltaNet(dst, d, at, in, p.Batch) }
+	})
+}
+
+// The operations of a backend.Drawer are methods of drawing.
+
+func (o ops) draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
+	o.do("Draw", backend.Pass{}, func(c *coder) run {
+		c.writes(&drawn)
+		c.reads(&logits)
+		c.may(&tokens)
+		c.draws(&draws, &logits)
+		if n := tokens.Rows; drawn.Rows != logits.Rows || drawn.Cols != 3 || n > 0 && (n > 1 && n != logits.Rows || tokens.Cols != logits.Cols) {
+			refuse("Draw from %d×%d numbers of %d×%d ids into %d×%d", logits.Rows, logits.Cols, n, tokens.Cols, drawn.Rows, drawn.Cols)
+		}
+		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).Draw(drawn, logits, tokens, draws) }
+	})
+}
+
+func (o ops) embedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor) {
+	o.do("EmbedDrawn", backend.Pass{}, func(c *coder) run {
+		c.writes(&dst)
+		c.weights(&table)
+		c.reads(&drawn)
+		if dst.Rows != drawn.Rows || dst.Cols != table.Cols() || drawn.Cols < 1 {
+			refuse("EmbedDrawn of %d draws into %d×%d", drawn.Rows, dst.Rows, dst.Cols)
+		}
+		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).EmbedDrawn(dst, table, drawn) }
+	})
+}
+
+func (o ops) candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
+	o.do("Candidates", backend.Pass{}, func(c *coder) run {
+		c.writes(&ids, &best)
+		c.reads(&logits)
+		c.draws(&draws, &logits)
+		if ids.Rows != logits.Rows || best.Rows != ids.Rows || best.Cols != ids.Cols || ids.Cols < 1 {
+			refuse("Candidates of %d×%d numbers into %d×%d and %d×%d", logits.Rows, logits.Cols, ids.Rows, ids.Cols, best.Rows, best.Cols)
+		}
+		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).Candidates(ids, best, logits, draws) }
+	})
+}
+
+func (o ops) score(scores, left, mid, right backend.Tensor) {
+	o.do("Score", backend.Pass{}, func(c *coder) run {
+		c.writes(&scores)
+		c.reads(&left, &mid, &right)
+		s, x := &scores, &left
+		if x.Rows != s.Rows || mid.Rows != s.Rows || right.Rows != s.Cols*s.Rows || mid.Cols != x.Cols || right.Cols != x.Cols {
+			refuse("Score of %d×%d, %d×%d and %d×%d numbers into %d×%d", x.Rows, x.Cols, mid.Rows, mid.Cols, right.Rows, right.Cols, s.Rows, s.Cols)
+		}
+		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).Score(scores, left, mid, right) }
+	})
+}
+
+// Draw implements backend.Drawer, as all that follows.
+func (d drawing) Draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
+	d.draw(drawn, logits, tokens, draws)
+}
+
+func (d drawing) EmbedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor) {
+	d.embedDrawn(dst, table, drawn)
+}
+
+func (d drawing) Candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
+	d.candidates(ids, best, logits, draws)
+}
+
+func (d drawing) Score(scores, left, mid, right backend.Tensor) { d.score(scores, left, mid, right) }
+
+// draws lists draws, of which there is one for each row of logits, and checks that they are within the row.
+func (c *coder) draws(x *[]backend.Draw, logits *backend.Tensor) {
+	list(c, x, (*coder).draw)
+	checkDraws(*x, logits)
 }
 
 func (c *coder) draw(d *backend.Draw) {
-	for _, n := range []*int{&d.Cols, &d.TopK, &d.Levels, &d.First} {
-		c.size(n)
-	}
+	c.counts(&d.Cols, &d.TopK, &d.Levels, &d.First)
 	c.f64(&d.Temperature)
 	c.f64(&d.TopP)
 	c.u64(&d.Noise)
 	c.ints(&d.Own)
 }
 
-func (c *coder) ask(a *backend.Ask) {
-	c.size(&a.Cols)
-	c.size(&a.K)
-	c.ints(&a.Also)
-	c.bool(&a.Sum)
-	draw := a.Draw != nil
-	if c.bool(&draw); draw {
-		c.draw(pointed(c, &a.Draw))
-	} else {
-		a.Draw = nil
+func checkDraws(list []backend.Draw, logits *backend.Tensor) {
+	if len(list) != logits.Rows {
+		refuse("%d draws from %d rows", len(list), logits.Rows)
 	}
-}
-
-// sequence is a sequence with its state, of an operation outside of a pass.
-func (c *coder) sequence(s *backend.Seq) {
-	c.rows(s)
-	list(c, &s.Pages, c.tensor)
-	list(c, &s.Delta, c.recurrent)
-}
-
-// rows is a sequence without its state.
-func (c *coder) rows(s *backend.Seq) {
-	c.size(&s.First)
-	c.size(&s.N)
-	c.size(&s.Pos)
-	c.size(&s.Drafts)
-	c.size(&s.Accepted)
-	own := s.Positions != nil
-	if c.bool(&own); !own {
-		s.Positions = nil
-		return
-	}
-	n := len(s.Positions)
-	c.size(&n)
-	if !c.reading {
-		for _, p := range s.Positions {
-			for _, x := range p {
-				c.buf = le.AppendUint32(c.buf, uint32(x))
-			}
+	for i := range list {
+		d := &list[i]
+		if d.Cols > logits.Cols || d.Levels > topk.Levels || !(d.Temperature >= 0) {
+			refuse("a draw with %d of %d columns in %d levels at temperature %v", d.Cols, logits.Cols, d.Levels, d.Temperature)
 		}
-		return
+		checkBlocks(d.Own, blocks(logits.Cols))
 	}
-	s.Positions = s.Positions[:0]
-	for range n {
-		b := c.take(12)
-		if b == nil {
-			return
+}
+
+// blocks is how many blocks rows of a weight are.
+func blocks(rows int) int { return (rows + backend.RowBlock - 1) / backend.RowBlock }
+
+// checkBlocks panics unless blocks ascend below n.
+func checkBlocks(list []int32, n int) {
+	last := int32(-1)
+	for _, b := range list {
+		if b <= last || int(b) >= n {
+			refuse("block %d after block %d, of %d", b, last, n)
 		}
-		s.Positions = append(s.Positions, [3]int32{int32(le.Uint32(b)), int32(le.Uint32(b[4:])), int32(le.Uint32(b[8:]))})
+		last = b
 	}
 }
-
-func (c *coder) recurrent(r *backend.Recurrent) {
-	for _, t := range recurrentTensors(r) {
-		c.tensor(t)
-	}
-}
-
-func recurrentTensors(r *backend.Recurrent) [5]*backend.Tensor {
-	return [5]*backend.Tensor{&r.State, &r.Tail, &r.Keys, &r.Deltas, &r.Decays}
-}
-
-// run queues an operation on a device, with the lists of a pass if it is of one.
-func (o *operation) run(b backend.Backend, p *backend.Pass) {
-	ids, rows, batch := o.list, o.list, o.batch
-	if p != nil {
-		ids, rows, batch = p.IDs, p.Want, p.Batch
-	}
-	t := &o.t
-	switch o.kind {
-	case opFill:
-		b.Fill(t[0], o.x)
-	case opCopy:
-		b.Copy(t[0], t[1])
-	case opCopyEach:
-		var dst, src []backend.Tensor
-		for i := 0; i < len(o.copies); i += 2 {
-			dst, src = append(dst, o.copies[i]), append(src, o.copies[i+1])
-		}
-		backend.CopyEach(b, dst, src)
-	case opEmbed:
-		b.Embed(t[0], o.table, ids)
-	case opGather:
-		b.Gather(t[0], t[1], rows)
-	case opMatMul:
-		for i := range o.products {
-			if p != nil && o.products[i].Only != nil {
-				o.products[i].Only = p.Only
-			}
-		}
-		b.MatMul(t[0], o.products...)
-	case opRMSNorm:
-		b.RMSNorm(t[0], t[1], t[2], o.x)
-	case opLayerNorm:
-		b.LayerNorm(t[0], t[1], t[2], t[3], o.x)
-	case opSwiGLU:
-		b.SwiGLU(t[0], t[1], t[2])
-	case opGELU:
-		b.GELU(t[0], t[1], o.flag)
-	case opExperts:
-		b.Experts(t[0], t[1], o.experts)
-	case opAttend:
-		b.Attend(t[0], o.attention, o.at, t[1], t[2], t[3], batch)
-	case opConvolve:
-		b.Convolve(t[0], t[1], o.conv, batch)
-	case opRotate:
-		b.Rotate(t[0], t[1], t[2], o.n)
-	case opMix:
-		b.Mix(t[0], t[1], t[2], t[3], o.n, o.x)
-	case opDeltaNet:
-		b.DeltaNet(t[0], o.delta, o.at, backend.DeltaInput{QKV: t[1], Z: t[2], B: t[3], A: t[4]}, batch)
-	default:
-		o.draw(b)
-	}
-}
-
-// draw queues an operation of a device that draws.
-func (o *operation) draw(b backend.Backend) {
-	d, ok := b.(backend.Drawer)
-	if !ok {
-		panic(fmt.Sprintf("remote: %s on %s, which does not draw", o.form().name, b.Name()))
-	}
-	switch t := &o.t; o.kind {
-	case opDraw:
-		d.Draw(t[0], t[1], t[2], o.draws)
-	case opEmbedDrawn:
-		d.EmbedDrawn(t[0], o.table, t[1])
-	case opCandidates:
-		d.Candidates(t[0], t[1], t[2], o.draws)
-	case opScore:
-		d.Score(t[0], t[1], t[2], t[3])
-	}
-}
-
-// written calls f with the tensors that an operation writes.
-func (o *operation) written(f func(t *backend.Tensor)) {
-	for i := range o.form().writes {
-		f(&o.t[i])
-	}
-	for i := range o.products {
-		f(&o.products[i].Dst)
-	}
-	for i := 0; i < len(o.copies); i += 2 {
-		f(&o.copies[i])
-	}
-}
-
-// numbers is how many numbers of its memory a view spans.
-func numbers(t *backend.Tensor) int {
-	if t.Rows == 0 || t.Cols == 0 {
-		return 0
-	}
-	return (t.Rows-1)*t.Stride + t.Cols
-}
-
-// f32 reports whether a tensor has rows of float32 numbers.
-func f32(t *backend.Tensor) bool { return t.Mem != nil && t.Type == dtype.F32 }

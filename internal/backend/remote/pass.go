@@ -1,16 +1,13 @@
 package remote
 
 import (
-	"errors"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// What the leader keeps of passes: the node has as much.
+// Limits of recordings and of states of sequences: the node allows at least twice as many.
 const (
 	keptOperations = maxOperations / 2
 	keptTables     = maxTables / 4
@@ -23,49 +20,44 @@ type shape struct {
 	ids, only   bool
 }
 
-// sent is a recording that the node has.
+// sent is a recording of the node.
 type sent struct {
 	number     uint64
 	operations int
-	used       int64
-	uses       map[any]struct{} // memory and weights
+	used       int64 // time of its last pass
+	uses       uses
 }
 
-// handed is the state of a sequence as the node knows it: pages are added as the sequence grows.
-type handed struct {
+// table is the state of a sequence as the node has it. Pages are added as the sequence grows.
+type table struct {
 	number uint64
 	pages  []backend.Tensor
 	delta  []backend.Recurrent
 	used   int64
-	keys   []backend.Memory // that it is found by
+	keys   []backend.Memory // by which it is found
+	uses   uses
 }
 
-// passes is the recordings and sequences that the node knows.
+// passes is the recordings and the states of sequences that the node has.
 type passes struct {
 	kept, recorded, replayed atomic.Int64
 
 	recordings map[shape]*sent
-	operations int
-	clock      int64
-	now        *sent // is being recorded; nil: none is
-	ops        coder // its operations
+	operations int   // of all recordings
+	clock      int64 // passes so far
+	tables     map[backend.Memory]*table
+	all        []*table
 
-	tables  map[backend.Memory]*handed // by memory that only one sequence writes
-	all     []*handed
-	numbers []uint64 // of the tables of a pass
+	ops   coder    // operations that are written
+	whole int      // bytes of complete ones
+	now   *sent    // is being recorded; nil: none is
+	batch []uint64 // numbers of the tables of a pass
 }
 
-// clear forgets everything, as a new session has.
+// clear forgets everything, as a new session does.
 func (p *passes) clear() {
-	p.recordings, p.tables, p.all, p.operations = map[shape]*sent{}, map[backend.Memory]*handed{}, nil, 0
+	p.recordings, p.tables, p.all, p.operations = map[shape]*sent{}, map[backend.Memory]*table{}, nil, 0
 	p.kept.Store(0)
-}
-
-// note is called with memory and weights that operations name.
-func (p *passes) note(x any) {
-	if p.now != nil {
-		p.now.uses[x] = struct{}{}
-	}
 }
 
 // Prepared implements backend.Preparer: passes whose operations had to cross, and those that the node has prepared.
@@ -77,14 +69,10 @@ func (d *Device) Pass(p backend.Pass, queue func()) {
 	if s.now != nil {
 		panic("remote: a pass within a pass")
 	}
-	if d.lost != nil || d.link.ended() != nil {
+	if d.broken() != nil {
 		return
 	}
-	s.clock++
-	s.numbers = s.numbers[:0]
-	for i := range p.Batch {
-		s.numbers = append(s.numbers, d.table(&p.Batch[i]))
-	}
+	d.tables(p.Batch)
 	key := shape{p.Of, p.Rows(), len(p.Want), p.IDs != nil, p.Only != nil}
 	if r := s.recordings[key]; r != nil {
 		r.used = s.clock
@@ -95,66 +83,111 @@ func (d *Device) Pass(p backend.Pass, queue func()) {
 		d.flush()
 		return
 	}
-	r := d.record(queue)
-	at := d.out.begin(frameRecord, r.number)
-	d.lists(&p)
-	d.out.size(&r.operations)
-	d.out.buf = append(d.out.buf, s.ops.buf...)
-	d.queued(at)
+	r := d.record(&p, queue)
+	d.sendRecord(r, &p)
 	d.flush()
 	s.recorded.Add(1)
-	d.keep(key, r)
-}
-
-// record writes the operations that are queued.
-func (d *Device) record(queue func()) *sent {
-	s := &d.passes
-	r := &sent{number: d.next(), used: s.clock, uses: map[any]struct{}{}}
-	s.ops.buf, s.ops.dev, s.now = s.ops.buf[:0], d, r
-	defer func() { s.now = nil }()
-	queue()
-	return r
-}
-
-// keep keeps a recording, in place of those that were not used for longest.
-func (d *Device) keep(key shape, r *sent) {
-	s := &d.passes
 	for s.operations+r.operations > keptOperations && len(s.recordings) > 0 {
-		var oldest shape
-		found := false
-		for k, x := range s.recordings {
-			if !found || x.used < s.recordings[oldest].used {
-				oldest, found = k, true
-			}
-		}
-		d.drop(oldest)
+		d.drop(s.oldest())
 	}
 	s.recordings[key] = r
 	s.operations += r.operations
 	s.kept.Store(int64(len(s.recordings)))
 }
 
+// record writes the operations that are queued.
+func (d *Device) record(p *backend.Pass, queue func()) *sent {
+	s := &d.passes
+	r := &sent{number: d.next(), used: s.clock, uses: uses{}}
+	s.begin(p)
+	s.now, s.ops.uses = r, r.uses
+	recorded := false
+	defer func() {
+		if s.now, s.ops.uses = nil, nil; !recorded { // operands were refused
+			r.uses.release()
+		}
+	}()
+	queue()
+	s.ops.needs.check(p)
+	recorded = true
+	return r
+}
+
+// begin prepares for operations with the lists of a pass.
+func (s *passes) begin(p *backend.Pass) {
+	s.ops.buf, s.whole, s.ops.needs, s.ops.pass = s.ops.buf[:0], 0, newNeeds(), *p
+}
+
+// sendRecord sends the operations of a recording, or of none that is kept.
+func (d *Device) sendRecord(r *sent, p *backend.Pass) {
+	at := d.out.begin(frameRecord, r.number)
+	d.lists(p)
+	d.out.size(&r.operations)
+	d.out.buf = append(d.out.buf, d.passes.ops.buf...)
+	d.queued(at)
+}
+
+// do queues an operation: of the pass that is recorded, or alone.
+func (d *Device) do(name string, lists backend.Pass, operands func(c *coder) run) {
+	s := &d.passes
+	if s.now != nil {
+		s.add(s.now, name, operands)
+		return
+	}
+	if d.broken() != nil {
+		return
+	}
+	var r sent
+	s.begin(&lists)
+	s.add(&r, name, operands)
+	s.ops.needs.check(&lists)
+	d.tables(lists.Batch)
+	d.sendRecord(&r, &lists)
+}
+
+// add checks and writes an operation.
+func (s *passes) add(r *sent, name string, operands func(c *coder) run) {
+	s.ops.buf = s.ops.buf[:s.whole] // without the beginning of one that was refused
+	s.ops.text(&name)
+	operands(&s.ops)
+	s.whole = len(s.ops.buf)
+	r.operations++
+}
+
+func (s *passes) oldest() (key shape) {
+	var oldest *sent
+	for k, r := range s.recordings {
+		if oldest == nil || r.used < oldest.used {
+			key, oldest = k, r
+		}
+	}
+	return key
+}
+
+// drop forgets a recording, here and on the node.
 func (d *Device) drop(key shape) {
 	s := &d.passes
 	r := s.recordings[key]
 	delete(s.recordings, key)
+	r.uses.release()
 	s.operations -= r.operations
 	s.kept.Store(int64(len(s.recordings)))
 	d.queued(d.out.begin(frameForget, r.number))
 }
 
-// forget drops what names memory or a weight that is freed.
-func (s *passes) forget(d *Device, x any) {
+// forget drops what names memory or a weight.
+func (s *passes) forget(d *Device, h *handle) {
+	if h.users == 0 {
+		return
+	}
 	for key, r := range s.recordings {
-		if _, ok := r.uses[x]; ok {
+		if _, ok := r.uses[h]; ok {
 			d.drop(key)
 		}
 	}
-	if m, ok := x.(*memory); ok && m.named {
-		for _, t := range slices.Clone(s.all) {
-			if t.has(m) {
-				d.dropTable(t)
-			}
+	for _, t := range slices.Clone(s.all) {
+		if _, ok := t.uses[h]; ok {
+			d.dropTable(t)
 		}
 	}
 }
@@ -166,7 +199,7 @@ func (s *passes) forgetAll(d *Device) {
 	}
 }
 
-// lists writes the lists of a pass.
+// lists writes the lists of a pass, whose tables the node has.
 func (d *Device) lists(p *backend.Pass) {
 	c := &d.out
 	c.ints(&p.IDs)
@@ -175,17 +208,19 @@ func (d *Device) lists(p *backend.Pass) {
 	n := len(p.Batch)
 	c.size(&n)
 	for i := range p.Batch {
-		c.u64(&d.passes.numbers[i])
+		c.u64(&d.passes.batch[i])
 		c.rows(&p.Batch[i])
 	}
 }
 
-// has reports whether a sequence has memory.
-func (t *handed) has(m *memory) bool {
-	is := func(x backend.Tensor) bool { return x.Mem == m }
-	return slices.ContainsFunc(t.pages, is) || slices.ContainsFunc(t.delta, func(r backend.Recurrent) bool {
-		return is(r.State) || is(r.Tail) || is(r.Keys) || is(r.Deltas) || is(r.Decays)
-	})
+// tables finds the numbers of the states of sequences.
+func (d *Device) tables(batch []backend.Seq) {
+	s := &d.passes
+	s.clock++
+	s.batch = s.batch[:0]
+	for i := range batch {
+		s.batch = append(s.batch, d.table(&batch[i]))
+	}
 }
 
 // table is the number of a sequence's state on the node, which is told what is new of it. 0: there is no state.
@@ -203,156 +238,57 @@ func (d *Device) table(s *backend.Seq) uint64 {
 		keys[1] = s.Pages[min(max(s.Pos-1, 0)/backend.PageTokens, len(s.Pages)-1)].Mem
 	}
 	for i, key := range keys {
-		if t := x.tables[key]; key != nil && t != nil && t.used < x.clock {
-			if n := len(t.pages); n <= len(s.Pages) && slices.Equal(t.pages, s.Pages[:n]) && slices.Equal(t.delta, s.Delta) {
-				if t.used = x.clock; n < len(s.Pages) {
-					d.hand(t, s.Pages[n:], nil)
-				}
-				if i > 0 {
-					d.find(t, keys[0])
-				}
-				return t.number
-			}
-			d.dropTable(t)
+		t := x.tables[key]
+		if key == nil || t == nil || t.used == x.clock {
+			continue
 		}
+		if n := len(t.pages); n <= len(s.Pages) && slices.Equal(t.pages, s.Pages[:n]) && slices.Equal(t.delta, s.Delta) {
+			if t.used = x.clock; n < len(s.Pages) {
+				d.hand(t, s.Pages[n:], nil)
+			}
+			if i > 0 {
+				x.find(t, keys[0])
+			}
+			return t.number
+		}
+		d.dropTable(t)
 	}
 	if len(x.all) >= keptTables {
-		d.dropTable(slices.MinFunc(x.all, func(a, b *handed) int { return int(a.used - b.used) }))
+		d.dropTable(slices.MinFunc(x.all, func(a, b *table) int { return int(a.used - b.used) }))
 	}
-	t := &handed{number: d.next(), used: x.clock}
+	t := &table{number: d.next(), used: x.clock, uses: uses{}}
 	x.all = append(x.all, t)
-	d.find(t, keys[0])
+	x.find(t, keys[0])
 	d.hand(t, s.Pages, s.Delta)
 	return t.number
 }
 
 // find has a table found by memory.
-func (d *Device) find(t *handed, key backend.Memory) {
+func (s *passes) find(t *table, key backend.Memory) {
 	t.keys = append(t.keys, key)
-	d.passes.tables[key] = t
+	s.tables[key] = t
 }
 
 // hand tells the node of more state of a sequence.
-func (d *Device) hand(t *handed, pages []backend.Tensor, delta []backend.Recurrent) {
-	name := func(x backend.Tensor) {
-		if x.Mem != nil {
-			m := d.tensor(x)
-			m.named = true
-			m.change()
-		}
-	}
-	for i := range pages {
-		name(pages[i])
-	}
-	for i := range delta {
-		for _, x := range recurrentTensors(&delta[i]) {
-			name(*x)
-		}
-	}
-	at := d.out.begin(frameTable, t.number)
-	list(&d.out, &pages, d.out.tensor)
-	list(&d.out, &delta, d.out.recurrent)
+func (d *Device) hand(t *table, pages []backend.Tensor, delta []backend.Recurrent) {
+	c := &d.out
+	at := c.begin(frameTable, t.number)
+	c.uses = t.uses
+	list(c, &pages, (*coder).page)
+	list(c, &delta, (*coder).recurrent)
+	c.uses = nil
 	d.queued(at)
 	t.pages, t.delta = append(t.pages, pages...), append(t.delta, delta...)
 }
 
-func (d *Device) dropTable(t *handed) {
-	x := &d.passes
-	x.all = slices.DeleteFunc(x.all, func(y *handed) bool { return y == t })
+func (d *Device) dropTable(t *table) {
+	s := &d.passes
+	s.all = slices.DeleteFunc(s.all, func(x *table) bool { return x == t })
 	for _, key := range t.keys {
-		if x.tables[key] == t {
-			delete(x.tables, key)
+		if s.tables[key] == t {
+			delete(s.tables, key)
 		}
 	}
+	t.uses.release()
 	d.queued(d.out.begin(frameDrop, t.number))
-}
-
-// do queues an operation, of the pass that is recorded or alone.
-func (d *Device) do(op operation) {
-	o := &d.op // operations outside of passes come often
-	*o = op
-	o.check(nil)
-	c, inPass := &d.out, d.passes.now != nil
-	at := 0
-	if inPass {
-		c = &d.passes.ops
-		d.passes.now.operations++
-	} else {
-		at = c.begin(frameDo, 0)
-	}
-	o.fields(c, inPass)
-	o.written(func(t *backend.Tensor) {
-		if m, ok := t.Mem.(*memory); ok {
-			m.change()
-		}
-	})
-	if inPass {
-		return
-	}
-	for i := range o.batch {
-		for _, x := range o.batch[i].Pages {
-			d.tensor(x).change()
-		}
-		for j := range o.batch[i].Delta {
-			for _, x := range recurrentTensors(&o.batch[i].Delta[j]) {
-				if m, ok := x.Mem.(*memory); ok {
-					m.change()
-				}
-			}
-		}
-	}
-	d.queued(at)
-}
-
-// Rehearse implements backend.Rehearser. A node whose device prepares nothing learns the operations of passes.
-func (d *Device) Rehearse(f func() error) error {
-	d.queued(d.out.begin(frameRehearse, 0))
-	err := f()
-	return errors.Join(err, d.ask(d.out.begin(frameRehearsed, 0), nil))
-}
-
-// WeightBytes implements backend.Sizer.
-func (d *Device) WeightBytes(m *dtype.Matrix) int64 {
-	h := headOf(m)
-	if n, ok := d.sizes[h]; ok {
-		return n
-	}
-	var n uint64
-	at := d.out.begin(frameSize, 0)
-	d.out.matrix(h)
-	if err := d.ask(at, func(c *coder) { c.u64(&n) }); err != nil || n > maxSize {
-		return hostBytes(m)
-	}
-	d.sizes[h] = int64(n)
-	return int64(n)
-}
-
-// stream is memory of the node to be read.
-type stream struct {
-	d      *Device
-	number uint64
-	bytes  int
-}
-
-// NewStream implements backend.Streamer.
-func (d *Device) NewStream(bytes int) (backend.Stream, error) {
-	s := &stream{d, d.next(), bytes}
-	at := d.out.begin(frameStream, s.number)
-	d.out.size(&bytes)
-	if err := d.ask(at, nil); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-func (s *stream) Bytes() int { return s.bytes }
-func (s *stream) Close()     { s.d.queued(s.d.out.begin(frameStreamFree, s.number)) }
-
-// Read reads everything on the node.
-func (s *stream) Read() time.Duration {
-	var n uint64
-	if err := s.d.ask(s.d.out.begin(frameStreamRead, s.number), func(c *coder) { c.u64(&n) }); err != nil {
-		return 0
-	}
-	return time.Duration(n)
 }

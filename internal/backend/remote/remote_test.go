@@ -200,7 +200,7 @@ func TestMemoryIsWithinBudget(t *testing.T) {
 		t.Errorf("too much memory: %v", err)
 	}
 	m := dtype.Matrix{Rows: 1 << 10, Cols: 1 << 10, Type: dtype.F32, Data: make([]byte, 4<<20)}
-	if _, err := b.Load(backend.Int8, m); err == nil || !strings.Contains(err.Error(), "node desk: a weight of 4194304 bytes") {
+	if _, err := b.Load(backend.Int8, m); err == nil || !strings.Contains(err.Error(), "node desk: 4194304 bytes are needed, 1048576 of the 1048576") {
 		t.Errorf("too large a weight: %v", err)
 	}
 	x, err := b.Alloc(dtype.F32, 1<<9, 1<<8)

@@ -5,96 +5,71 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
 // Limits of what a leader may have on a node, beside the budget of memory.
 const (
-	handleBytes   = 256     // that memory counts with at least
-	maxHandles    = 1 << 20 // pieces of memory, and likewise weights
-	maxTables     = 4096    // of sequences
-	maxEntries    = 1 << 21 // of all tables
+	handleBytes   = 256     // that memory or a weight counts with at least
+	maxHandles    = 1 << 21 // pieces of memory and weights
+	maxTables     = 4096    // states of sequences
+	maxEntries    = 1 << 21 // pages and recurrent states of all tables
 	maxOperations = 100_000 // of all recordings
 	maxStack      = 1 << 16 // matrices of a weight
 )
 
-// handle is memory or a weight of the device.
-type handle struct {
-	t     backend.Tensor // all of the memory
-	w     backend.Weight
-	bytes int64
-	named bool // by recordings or tables
-	freed bool
-}
-
-// table is the state of a sequence.
-type table struct {
-	pages   []backend.Tensor
-	delta   []backend.Recurrent
-	of      map[*handle]struct{}
-	checked int64 // frees of the session when all of it was there
-}
-
-// recording is the operations of a pass.
-type recording struct {
-	ops   []operation
-	needs needs
-	only  bool
-	uses  map[*handle]struct{}
-	queue func()
-}
-
-// session is a leader's use of a device. One goroutine serves it, but for its pulse.
+// session is a leader's use of a device. One goroutine serves it.
 type session struct {
-	b    backend.Backend
-	id   [16]byte
-	peer string
-	conn net.Conn
-	in   frames
-	out  *bufio.Writer
-	name string // of the device
+	b     backend.Backend
+	id    [16]byte
+	peer  string
+	conn  net.Conn
+	in    frames
+	out   *bufio.Writer
+	name  string // of the device
+	since time.Time
+	watch *time.Timer // ends the session of a silent leader
 
-	weightsOf Weights
-	budget    int64
-	used      atomic.Int64
-	passes    atomic.Int64
-	found     atomic.Int64 // bytes of weights that were here
-	received  atomic.Int64 // bytes of weights that were sent
-	watch     *time.Timer
-	mu        sync.Mutex // protects closed: usage may be asked for by the pulse
-	closed    bool
-	since     time.Time
+	weights  Weights
+	budget   int64
+	used     atomic.Int64
+	passes   atomic.Int64
+	found    atomic.Int64 // bytes of weights that were here
+	received atomic.Int64 // bytes of weights that were sent
 
-	memory, weights map[uint64]*handle
-	tables          map[uint64]*table
-	recordings      map[uint64]*recording
-	streams         map[uint64]backend.Stream
-	operations      int // of recordings
-	entries         int // of tables
-	frees           int64
+	handles    map[uint64]*handle
+	tables     map[uint64]*table
+	recordings map[uint64]*recording
+	operations int // of recordings
+	entries    int // of tables
+	loading    *loading
 
-	err     error // of what is not answered
-	ahead   bool  // passes are prepared and not computed
-	loading *loading
-	reply   coder
-	read    coder
-	pass    backend.Pass
-	ids     []int32
-	want    []int32
-	only    []int32
-	batch   []backend.Seq
-	bytes   []byte
-	asks    []backend.Ask
-	op      operation
+	err   error // of what is not answered, until the next answer
+	ahead bool  // passes are prepared and not computed
+	read  coder
+	reply coder
+	pass  backend.Pass
+	batch []backend.Seq // of pass
+	bytes []byte
+	asks  []backend.Ask
+}
+
+func (x *session) status() Status {
+	return Status{
+		Leader: x.peer, Since: x.since, Device: x.name, Budget: x.budget, Used: x.used.Load(), Passes: x.passes.Load(),
+		Found: x.found.Load(), Received: x.received.Load(),
+	}
 }
 
 // fatal is an error that ends a session: what the leader holds is not what it believes.
 type fatal struct{ error }
+
+func fatalf(format string, args ...any) error { return fatal{fmt.Errorf(format, args...)} }
 
 // ends reports whether an error ends a session.
 func ends(err error) bool {
@@ -102,165 +77,187 @@ func ends(err error) bool {
 	return errors.As(err, &f) || backend.Lost(err)
 }
 
-func fatalf(format string, args ...any) error { return fatal{fmt.Errorf(format, args...)} }
-
 // errClosed ends a session that the leader closes.
 var errClosed = errors.New("closed by the leader")
 
-// serve answers frames until the connection ends.
+// serve answers frames until the session ends.
 func (x *session) serve() error {
 	for {
 		kind, number, body, err := x.in.next()
+		if err == nil {
+			x.read = coder{buf: body, reading: true, at: x}
+			err = x.frame(kind, number)
+		}
 		if err != nil {
 			return err
 		}
-		if err := x.frame(kind, number, body); err != nil {
-			return err
-		}
-		if x.out.Buffered() > 0 && kind >= frameRead {
-			if err := x.out.Flush(); err != nil {
-				return err
-			}
-		}
 	}
 }
 
-// frame does what a frame asks for. An error ends the session, and is told.
-func (x *session) frame(kind uint8, number uint64, body []byte) error {
-	x.read = coder{buf: body, reading: true, at: x}
-	c := &x.read
-	err := x.try(kind, number, c)
+// frame does what a frame asks for. An error of what is not answered is that of the next answer. What frame returns ends the
+// session.
+func (x *session) frame(kind uint8, number uint64) (err error) {
+	c, asked := &x.read, kind >= frameRead
+	if asked {
+		err, x.err = x.err, nil
+	}
+	if err == nil {
+		err = rescue.Do(func() error { return x.do(kind, number, c) })
+	}
 	if c.err != nil {
 		err = fatal{c.err}
 	}
-	if err == nil {
-		return nil
-	}
-	var over rehearsed
 	switch {
-	case errors.Is(err, errClosed) || errors.As(err, &over):
-		return err
-	case ends(err):
-		x.fail(number, err, true)
+	case err != nil && ends(err):
+		x.answer(frameFail, number, err, true)
 		_ = x.out.Flush() // the connection ends
 		return err
+	case !asked:
+		if x.err == nil {
+			x.err = err
+		}
+		return nil
+	case err != nil:
+		x.answer(frameFail, number, err, false)
+	default:
+		x.answer(frameDone, number, nil, false)
 	}
-	x.keep(err)
+	if err := x.out.Flush(); err != nil || kind != frameClose {
+		return err
+	}
+	return errClosed
+}
+
+// answer writes the last frame of an answer.
+func (x *session) answer(kind uint8, number uint64, why error, ends bool) {
+	c := &x.reply
+	c.buf = c.buf[:0]
+	at, prepared := c.begin(kind, number), int(backend.PreparedBy(x.b))
+	if c.size(&prepared); why != nil {
+		text := why.Error()
+		c.bool(&ends)
+		c.text(&text)
+	}
+	c.finish(at, 0)
+	_, _ = x.out.Write(c.buf) // the error comes from Flush
+}
+
+// part writes a part of an answer: fields, if there are any, and data.
+func (x *session) part(number uint64, data []byte, fields func(c *coder)) error {
+	c := &x.reply
+	c.buf = c.buf[:0]
+	at := c.begin(framePart, number)
+	if fields != nil {
+		fields(c)
+	}
+	c.finish(at, len(data))
+	_, _ = x.out.Write(c.buf) // its error is that of the next
+	if _, err := x.out.Write(data); err != nil {
+		return fatal{err}
+	}
 	return nil
 }
 
-// try is frame, and a panic is its error.
-func (x *session) try(kind uint8, number uint64, c *coder) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = rescue.New(p)
-		}
-	}()
-	if kind >= frameRead {
-		return x.answer(kind, number, c)
-	}
-	return x.queue(kind, number, c)
-}
-
-// keep keeps the first error until it is reported.
-func (x *session) keep(err error) {
-	if x.err == nil {
-		x.err = err
-	}
-}
-
-// queue does what is not answered.
-func (x *session) queue(kind uint8, number uint64, c *coder) error {
+// do does what a frame asks for, but the end of an answer.
+func (x *session) do(kind uint8, number uint64, c *coder) error {
 	switch kind {
 	case frameAlloc:
 		return x.alloc(number, c)
 	case frameFree:
-		return x.free(x.memory, number)
-	case frameUnload:
-		return x.free(x.weights, number)
+		return x.free(number)
 	case frameWrite:
 		var t backend.Tensor
-		c.tensor(&t)
+		if c.tensor(&t); c.err != nil {
+			return c.err
+		}
 		return x.b.WriteBytes(t, c.take(len(c.buf)))
-	case frameDo:
-		return x.do(c)
 	case frameTable:
 		return x.table(number, c)
 	case frameDrop:
-		x.drop(number)
-		return nil
+		if t := x.tables[number]; t != nil {
+			x.entries -= len(t.pages) + len(t.delta)
+			t.uses.release()
+			delete(x.tables, number)
+		}
 	case frameRecord:
 		return x.record(number, c)
 	case framePass:
-		p := x.lists(c)
-		r := x.recordings[number]
-		if c.err != nil || r == nil {
-			return errors.Join(c.err, fmt.Errorf("remote: a pass without a recording"))
+		r, p := x.recordings[number], x.readLists(c)
+		if r == nil {
+			return errors.New("remote: a pass without a recording")
 		}
 		return x.compute(r, p)
 	case frameForget:
 		x.forget(number)
-		return nil
 	case frameData:
 		return x.data(number, c)
-	case frameStreamFree:
-		if s := x.streams[number]; s != nil {
-			x.used.Add(-int64(s.Bytes()))
-			delete(x.streams, number)
-			s.Close()
-		}
-		return nil
 	case frameRehearse:
-		return x.rehearse()
+		x.ahead = true
+	case frameRead:
+		return x.readTensor(number, c)
+	case frameTop:
+		return x.top(number, c)
+	case frameLoad:
+		return x.load(number, c)
+	case frameBuild:
+		return x.build(number)
+	case frameSize:
+		return x.size(number, c)
+	case frameStream:
+		return x.stream(number, c)
+	case frameRehearsed:
+		x.ahead = false
+	case frameSync, frameClose:
+	default:
+		return fatalf("%w: kind %d", errFrame, kind)
 	}
-	return fatalf("%w: kind %d", errFrame, kind)
+	return nil
 }
 
-// charge counts memory. It reports false if the budget has not so much.
-func (x *session) charge(bytes int64) bool {
-	if bytes < 0 || bytes > x.budget-x.used.Load() {
-		return false
+// full is the error for bytes that the budget does not have.
+func (x *session) full(bytes int64) error {
+	return fmt.Errorf("%d bytes are needed, %d of the %d that a leader may use here are free", bytes, x.budget-x.used.Load(), x.budget)
+}
+
+// hold keeps memory or a weight by its number.
+func (x *session) hold(h *handle) error {
+	if h.number == 0 || x.handles[h.number] != nil || len(x.handles) >= maxHandles {
+		return fatalf("%w: memory or weight %d", errFrame, h.number)
 	}
-	x.used.Add(bytes)
-	return true
+	if h.cost() > x.budget-x.used.Load() {
+		return x.full(h.cost())
+	}
+	x.used.Add(h.cost())
+	x.handles[h.number] = h
+	return nil
 }
 
 func (x *session) alloc(number uint64, c *coder) error {
 	var t backend.Tensor
-	c.kind(&t.Type)
+	c.dtype(&t.Type)
 	c.size(&t.Rows)
 	c.size(&t.Cols)
-	size := max(t.Type.Size(), 1)
-	if c.err != nil || t.Rows > maxSize/size/max(t.Cols, 1) || t.Cols == 0 && t.Rows > maxDim {
+	if c.err != nil || !pageType(t.Type) || t.Rows > maxSize/4/max(t.Cols, 1) || t.Cols == 0 && t.Rows > maxDim {
 		return fatalf("%w: memory of %d×%d", errFrame, t.Rows, t.Cols)
 	}
-	bytes := max(int64(t.Rows)*int64(t.Cols)*int64(size), handleBytes)
-	if number == 0 || x.memory[number] != nil || len(x.memory) >= maxHandles || !x.charge(bytes) {
-		return fatalf("memory %d of %d bytes, with %d of %d bytes in %d pieces in use", number, bytes, x.used.Load(), x.budget, len(x.memory))
-	}
-	m, err := x.b.Alloc(t.Type, t.Rows, t.Cols)
-	if err != nil {
+	h := &handle{number: number, bytes: int64(t.Rows) * int64(t.Cols) * int64(t.Type.Size())}
+	if err := x.hold(h); err != nil {
 		return fatal{err}
 	}
-	x.memory[number] = &handle{t: m, bytes: bytes}
+	var err error
+	if h.t, err = x.b.Alloc(t.Type, t.Rows, t.Cols); err != nil {
+		return fatal{err}
+	}
 	return nil
 }
 
-func (x *session) free(list map[uint64]*handle, number uint64) error {
-	h := list[number]
-	if h == nil {
+func (x *session) free(number uint64) error {
+	h := x.handles[number]
+	if h == nil || h.users > 0 {
 		return fatalf("%w: number %d to free", errFrame, number)
 	}
-	delete(list, number)
-	if h.freed = true; h.named {
-		x.frees++
-		for n, r := range x.recordings {
-			if _, ok := r.uses[h]; ok {
-				x.forget(n)
-			}
-		}
-	}
-	x.used.Add(-h.bytes)
+	delete(x.handles, number)
+	x.used.Add(-h.cost())
 	if h.w != nil {
 		x.b.Unload(h.w)
 	} else {
@@ -271,33 +268,30 @@ func (x *session) free(list map[uint64]*handle, number uint64) error {
 
 // resolve makes a view of memory with a number one of the device's memory, which it does not leave.
 func (x *session) resolve(c *coder, t *backend.Tensor, number uint64) {
-	if number == 0 {
-		if *t != (backend.Tensor{}) {
-			c.fail()
-		}
+	view := *t
+	*t = backend.Tensor{}
+	if number == 0 && view == *t {
 		return
 	}
-	h := x.memory[number]
-	if h == nil {
+	h := x.handles[number]
+	if h == nil || h.t.Mem == nil || view.Type != h.t.Type {
 		c.fail()
-		*t = backend.Tensor{}
 		return
 	}
-	all := numbers(&h.t)
-	inside := t.Type == h.t.Type
-	if t.Rows == 0 || t.Cols == 0 { // nothing is read there
-		inside = inside && t.Rows <= maxDim && t.Cols <= maxDim && t.Stride <= maxSize
-		t.Offset = 0
-	} else if inside = inside && t.Cols <= all && t.Offset <= all && (t.Rows == 1 || t.Stride >= t.Cols && t.Rows-1 <= all/t.Stride); inside {
-		inside = t.Offset+numbers(t) <= all
+	all, inside := numbers(&h.t), view.Rows <= maxDim && view.Cols <= maxDim
+	if view.Rows == 0 || view.Cols == 0 { // nothing is read there
+		view.Offset = 0
+	} else {
+		inside = view.Cols <= all && view.Offset <= all && (view.Rows == 1 || view.Stride >= view.Cols && view.Rows-1 <= all/view.Stride) &&
+			view.Offset+numbers(&view) <= all
 	}
 	if !inside {
 		c.fail()
-		*t = backend.Tensor{}
 		return
 	}
-	t.Mem, t.Offset = h.t.Mem, t.Offset+h.t.Offset
-	c.note(h)
+	view.Mem, view.Offset = h.t.Mem, view.Offset+h.t.Offset
+	c.uses.add(h)
+	*t = view
 }
 
 // weightOf is the weight with a number, nil for 0.
@@ -305,181 +299,86 @@ func (x *session) weightOf(c *coder, number uint64) backend.Weight {
 	if number == 0 {
 		return nil
 	}
-	h := x.weights[number]
-	if h == nil {
+	h := x.handles[number]
+	if h == nil || h.w == nil {
 		c.fail()
 		return nil
 	}
-	c.note(h)
+	c.uses.add(h)
 	return h.w
 }
 
-func (c *coder) note(h *handle) {
-	if c.uses != nil {
-		h.named = true
-		c.uses[h] = struct{}{}
-	}
-}
-
-// do computes an operation outside of a pass.
-func (x *session) do(c *coder) error {
-	o := &x.op
-	*o = operation{}
-	if o.fields(c, false); c.err != nil {
+func (x *session) readTensor(number uint64, c *coder) error {
+	var t backend.Tensor
+	if c.tensor(&t); c.err != nil {
 		return c.err
 	}
-	p := backend.Pass{IDs: o.list, Want: o.list, Batch: o.batch}
-	n := newNeeds()
-	o.check(nil)
-	n.add(o)
-	n.check(&p)
-	o.run(x.b, nil)
-	return nil
-}
-
-// table adds to the state of a sequence: pages, and at its first time recurrent layers.
-func (x *session) table(number uint64, c *coder) error {
-	t := x.tables[number]
-	first := t == nil
-	if first {
-		if number == 0 || len(x.tables) >= maxTables {
-			return fatalf("more than %d sequences", maxTables)
+	if t.Type == dtype.F32 && (t.Rows <= 1 || t.Stride == t.Cols) {
+		all, err := x.b.Host(t)
+		for b := bytesOf(all); len(b) > 0 && err == nil; {
+			n := min(len(b), pieceBytes)
+			err = x.part(number, b[:n], nil)
+			b = b[n:]
 		}
-		t = &table{of: map[*handle]struct{}{}}
-		x.tables[number] = t
+		return err
 	}
-	var pages []backend.Tensor
-	var delta []backend.Recurrent
-	c.uses = t.of
-	list(c, &pages, c.tensor)
-	list(c, &delta, c.recurrent)
-	if !first && delta != nil {
-		c.fail()
-	}
-	t.pages, t.delta = append(t.pages, pages...), append(t.delta, delta...)
-	if x.entries += len(pages) + len(delta); x.entries > maxEntries {
-		return fatalf("sequences with more than %d pages", maxEntries)
-	}
-	return nil
-}
-
-// drop forgets the state of a sequence.
-func (x *session) drop(number uint64) {
-	if t := x.tables[number]; t != nil {
-		x.entries -= len(t.pages) + len(t.delta)
-		delete(x.tables, number)
-	}
-}
-
-// lists reads the lists of a pass, valid until the next.
-func (x *session) lists(c *coder) *backend.Pass {
-	x.pass = backend.Pass{}
-	p := &x.pass
-	c.ints(&x.ids)
-	p.IDs = x.ids
-	c.ints(&x.want)
-	p.Want = x.want
-	c.ints(&x.only)
-	p.Only = x.only
-	n := 0
-	if c.size(&n); n > maxTables {
-		c.fail()
-	}
-	for i := 0; i < n && c.err == nil; i++ {
-		if i == len(x.batch) {
-			x.batch = append(x.batch, backend.Seq{})
+	return pieces(t, func(t backend.Tensor, n int) error {
+		if len(x.bytes) < n {
+			x.bytes = make([]byte, n)
 		}
-		s := &x.batch[i]
-		var number uint64
-		c.u64(&number)
-		c.rows(s)
-		s.Pages, s.Delta = x.state(c, number)
-	}
-	if c.err == nil {
-		p.Batch = x.batch[:n]
-	}
-	return p
-}
-
-// state is a table, all of whose memory is there.
-func (x *session) state(c *coder, number uint64) ([]backend.Tensor, []backend.Recurrent) {
-	if number == 0 {
-		return nil, nil
-	}
-	t := x.tables[number]
-	if t == nil {
-		c.fail()
-		return nil, nil
-	}
-	if t.checked != x.frees {
-		for h := range t.of {
-			if h.freed {
-				c.fail()
-				return nil, nil
-			}
+		if err := x.b.ReadBytes(x.bytes[:n], t); err != nil {
+			return err
 		}
-		t.checked = x.frees
-	}
-	return t.pages, t.delta
+		return x.part(number, x.bytes[:n], nil)
+	})
 }
 
-// record reads the operations of a pass, and computes it.
-func (x *session) record(number uint64, c *coder) error {
-	p := x.lists(c)
-	if number == 0 || x.recordings[number] != nil {
-		return fatalf("%w: recording %d", errFrame, number)
-	}
-	r := &recording{uses: map[*handle]struct{}{}, needs: newNeeds(), only: p.Only != nil}
-	c.uses = r.uses
-	list(c, &r.ops, func(o *operation) { o.fields(c, true) })
-	if c.err != nil {
+func (x *session) top(number uint64, c *coder) error {
+	var src backend.Tensor
+	c.reads(&src)
+	if list(c, &x.asks, (*coder).ask); c.err != nil {
 		return c.err
 	}
-	if x.operations+len(r.ops) > maxOperations {
-		return fatalf("recordings of more than %d operations", maxOperations)
-	}
-	for i := range r.ops {
-		r.ops[i].check(p)
-		r.needs.add(&r.ops[i])
-	}
-	r.queue = func() {
-		for i := range r.ops {
-			r.ops[i].run(x.b, &x.pass)
+	checkAsks(src, x.asks)
+	best, err := x.b.Top(src, x.asks)
+	for i := range best {
+		if err == nil {
+			err = x.part(number, nil, func(c *coder) { c.best(&best[i]) })
 		}
 	}
-	x.operations += len(r.ops)
-	x.recordings[number] = r
-	computed := false
-	defer func() {
-		if !computed { // it has panicked
-			x.forget(number)
-		}
-	}()
-	err := x.compute(r, p)
-	computed = err == nil
 	return err
 }
 
-// compute computes a pass.
-func (x *session) compute(r *recording, p *backend.Pass) error {
-	if r.only != (p.Only != nil) {
-		refuse("a pass with and without blocks")
+// size answers how much memory a matrix takes.
+func (x *session) size(number uint64, c *coder) error {
+	m, err := form(c.take(len(c.buf))).matrix()
+	if err != nil {
+		return err
 	}
-	r.needs.check(p)
-	x.passes.Add(1)
-	if x.ahead {
-		if _, ok := x.b.(backend.Rehearser); !ok {
-			return nil
-		}
+	n := hostBytes(&m)
+	if s, ok := x.b.(backend.Sizer); ok {
+		n = s.WeightBytes(&m)
 	}
-	p.Of = r
-	x.b.Pass(*p, r.queue)
-	return nil
+	return x.part(number, nil, func(c *coder) { c.i64(&n) })
 }
 
-func (x *session) forget(number uint64) {
-	if r := x.recordings[number]; r != nil {
-		x.operations -= len(r.ops)
-		delete(x.recordings, number)
+// stream answers how long memory of a size takes to be read.
+func (x *session) stream(number uint64, c *coder) error {
+	n := 0
+	c.size(&n)
+	s, ok := x.b.(backend.Streamer)
+	if !ok {
+		return fmt.Errorf("the memory of %s cannot be measured", x.b.Name())
 	}
+	if int64(n) > x.budget-x.used.Load() {
+		return x.full(int64(n))
+	}
+	m, err := s.NewStream(n)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	m.Read()
+	took := int64(m.Read())
+	return x.part(number, nil, func(c *coder) { c.i64(&took) })
 }

@@ -1,8 +1,12 @@
 package remote
 
 import (
+	"cmp"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -13,220 +17,371 @@ type Digest [sha256.Size]byte
 
 // Weights finds matrices by their digests.
 type Weights interface {
-	// Find returns the matrix with a digest, whose memory stays valid as long as the Weights. What it returns is not
-	// hashed again. form is the matrix without its bytes. An error ends the load of the weight: a file is damaged.
+	// Find returns the matrix with a digest, whose memory stays valid as long as the Weights. The caller does not compare
+	// its bytes again. form is the matrix without its bytes. An error ends the load of the weight: a file is damaged.
 	Find(d Digest, form *dtype.Matrix) (m dtype.Matrix, ok bool, err error)
 	// Keep is told a matrix that the other end has sent. Its memory is only valid during the call.
 	Keep(d Digest, m *dtype.Matrix)
 }
 
-// DigestOf is the digest of a matrix.
-func DigestOf(m *dtype.Matrix) Digest {
+// form is a matrix without its bytes, encoded.
+type form string
+
+func formOf(m *dtype.Matrix) form {
 	var c coder
-	c.matrix(headOf(m))
-	h := sha256.New()
-	_, _ = h.Write(c.buf) // never fails, as the others
-	for _, part := range parts(m) {
-		_, _ = h.Write(part)
-	}
-	return Digest(h.Sum(nil))
+	x := *m
+	c.matrix(&x)
+	return form(c.buf)
 }
 
-// matrixHead is a matrix without its bytes.
-type matrixHead struct {
-	rows, cols   int
-	format       dtype.Format
-	kind, scales dtype.Type
-	bits, group  int
-	zeros        bool
-	global       float32
-	input        uint8 // one of those below
-	rounds       int
-}
-
-// Kinds of transformations of inputs.
-const (
-	inputNone uint8 = iota
-	inputOrder
-	inputRotation
-)
-
-func headOf(m *dtype.Matrix) matrixHead {
-	h := matrixHead{
-		rows: m.Rows, cols: m.Cols, format: m.Format, kind: m.Type, scales: m.ScaleType, bits: m.Bits, group: m.Group,
-		zeros: m.Zeros != nil, global: m.Global,
+// matrix lists the fields of a matrix but its bytes. One that is read has no bytes.
+func (c *coder) matrix(m *dtype.Matrix) {
+	zeros, order, rounds := m.Zeros != nil, m.Input != nil, 0
+	if order && m.Input.Rotation != nil {
+		order, rounds = false, m.Input.Rotation.Rounds
 	}
-	switch {
-	case m.Input == nil:
-	case m.Input.Rotation != nil:
-		h.input, h.rounds = inputRotation, m.Input.Rotation.Rounds
-	default:
-		h.input = inputOrder
+	c.counts(&m.Rows, &m.Cols)
+	c.u8((*uint8)(&m.Format))
+	c.dtype(&m.Type)
+	c.dtype(&m.ScaleType)
+	c.counts(&m.Bits, &m.Group, &rounds)
+	c.bool(&zeros)
+	c.bool(&order)
+	c.f32(&m.Global)
+	if !c.reading {
+		return
 	}
-	return h
-}
-
-// matrix lists the fields of a matrix without its bytes.
-func (c *coder) matrix(h matrixHead) matrixHead {
-	format := uint8(h.format)
-	c.size(&h.rows)
-	c.size(&h.cols)
-	c.u8(&format)
-	c.kind(&h.kind)
-	c.kind(&h.scales)
-	c.size(&h.bits)
-	c.size(&h.group)
-	c.bool(&h.zeros)
-	c.f32(&h.global)
-	c.u8(&h.input)
-	c.size(&h.rounds)
-	h.format = dtype.Format(format)
-	return h
-}
-
-// form is the matrix without its bytes. An error says that there is no such format.
-func (h *matrixHead) form() (dtype.Matrix, error) {
-	m := dtype.Matrix{
-		Rows: h.rows, Cols: h.cols, Format: h.format, Type: h.kind, Bits: h.bits, Group: h.group, ScaleType: h.scales, Global: h.global,
-	}
-	if h.rows < 0 || h.rows > maxDim<<4 || h.cols < 1 || h.cols > maxDim || h.group < 0 || h.group > maxDim || h.rounds < 0 || h.rounds > 64 || h.input > inputRotation {
-		return m, fmt.Errorf("a matrix of %d×%d in groups of %d with input %d of %d rounds", h.rows, h.cols, h.group, h.input, h.rounds)
-	}
-	if h.zeros {
+	if zeros {
 		m.Zeros = []byte{}
 	}
-	switch h.input {
-	case inputOrder:
+	if order || rounds > 0 {
 		m.Input = &dtype.Input{}
-	case inputRotation:
-		m.Input = &dtype.Input{Rotation: &dtype.Rotation{Rounds: h.rounds}}
+	}
+	if rounds > 0 {
+		m.Input.Rotation = &dtype.Rotation{Rounds: rounds}
+	}
+	c.must(m.Cols > 0 && m.Cols <= maxDim && rounds <= 64 && (!order || rounds == 0), "a matrix")
+}
+
+// matrix is a matrix of the form. An error says that there is no such format.
+func (f form) matrix() (m dtype.Matrix, err error) {
+	c := coder{buf: []byte(f), reading: true}
+	c.matrix(&m)
+	if c.err != nil || len(c.buf) > 0 {
+		return m, cmp.Or(c.err, errFrame)
 	}
 	return m, m.ValidateFormat()
 }
 
-// sizes are the bytes of the parts of a matrix of that form.
-func sizes(m *dtype.Matrix) [9]int {
-	s := [9]int{m.Rows * m.RowBytes(), m.Rows * m.ScaleRowBytes(), 0, m.Rows * m.ZeroRowBytes()}
-	if m.Format == dtype.Affine {
-		s[2] = s[1]
-	}
-	switch {
-	case m.Input == nil:
-	case m.Input.Rotation != nil:
-		n := m.Input.Rotation.Rounds
-		s[5], s[6], s[7], s[8] = 4*m.Cols, n*m.Cols, 2*n*m.Cols, 2*n*m.Cols
-	default:
-		s[4] = 4 * m.Cols
-	}
-	return s
-}
-
-// hostBytes is the size of a matrix of that form on the host, without tables of its input.
+// hostBytes is the size of a matrix of a form on the host, without tables of its input.
 func hostBytes(m *dtype.Matrix) int64 {
-	s := sizes(m)
-	return int64(s[0] + s[1] + s[2] + s[3])
-}
-
-// parts are the bytes of a matrix, in the order of sizes.
-func parts(m *dtype.Matrix) [9][]byte {
-	p := [9][]byte{m.Data, m.Scales, m.Biases, m.Zeros}
-	if m.Format != dtype.Affine {
-		p[2] = nil
+	n := m.RowBytes() + m.ScaleRowBytes() + m.ZeroRowBytes()
+	if m.Format == dtype.Affine {
+		n += m.ScaleRowBytes()
 	}
-	switch {
-	case m.Input == nil:
-	case m.Input.Rotation != nil:
-		r := m.Input.Rotation
-		p[5], p[6], p[7], p[8] = bytesOf(r.Scales), r.Pairs, bytesOf(r.Cos), bytesOf(r.Sin)
-	default:
-		p[4] = bytesOf(m.Input.Order)
+	return int64(m.Rows) * int64(n)
+}
+
+// takeMemory gives a matrix of a form memory for its bytes.
+func takeMemory(m *dtype.Matrix) {
+	m.Data = make([]byte, m.Rows*m.RowBytes())
+	if n := m.Rows * m.ScaleRowBytes(); n > 0 {
+		m.Scales = make([]byte, n)
 	}
-	return p
+	if m.Format == dtype.Affine {
+		m.Biases = make([]byte, len(m.Scales))
+	}
+	if m.Zeros != nil {
+		m.Zeros = make([]byte, m.Rows*m.ZeroRowBytes())
+	}
+	if m.Input == nil {
+		return
+	}
+	if r := m.Input.Rotation; r != nil {
+		n := r.Rounds * m.Cols
+		r.Scales, r.Pairs, r.Cos, r.Sin = make([]float32, m.Cols), make([]byte, n), make([]float32, n/2), make([]float32, n/2)
+	} else {
+		m.Input.Order = make([]int32, m.Cols)
+	}
 }
 
-// incoming is a matrix whose bytes are being received.
-type incoming struct {
-	digest  Digest
-	m       dtype.Matrix
-	parts   [9][]byte
-	missing int // bytes
-	part    int // that the next bytes belong to
+// parts are the bytes of a matrix, in the order in which they cross.
+func parts(m *dtype.Matrix) [][]byte {
+	list := [][]byte{m.Data, m.Scales, nil, m.Zeros}
+	if m.Format == dtype.Affine {
+		list[2] = m.Biases
+	}
+	if m.Input == nil {
+		return list
+	}
+	if r := m.Input.Rotation; r != nil {
+		return append(list, bytesOf(r.Scales), r.Pairs, bytesOf(r.Cos), bytesOf(r.Sin))
+	}
+	return append(list, bytesOf(m.Input.Order))
 }
 
-// newIncoming takes memory for a matrix of that form.
-func newIncoming(m dtype.Matrix, d Digest) *incoming {
-	in := &incoming{digest: d, m: m}
-	for i, n := range sizes(&m) {
-		in.missing += n
-		if in.parts[i] = make([]byte, 0, n); n > 0 && i >= 4 {
-			in.parts[i] = bytesOf(make([]float32, (n+3)/4))[:0:n] // aligned
+// DigestOf is the digest of a matrix.
+func DigestOf(m *dtype.Matrix) Digest {
+	h := sha256.New()
+	_ = WriteMatrix(h, m) // never fails
+	return Digest(h.Sum(nil))
+}
+
+// WriteMatrix writes a matrix so that ReadMatrix reads it.
+func WriteMatrix(w io.Writer, m *dtype.Matrix) error {
+	for _, part := range append([][]byte{[]byte(formOf(m))}, parts(m)...) {
+		if _, err := w.Write(part); err != nil {
+			return err
 		}
 	}
-	return in
+	return nil
+}
+
+// formBytes is the length of a form.
+var formBytes = len(formOf(&dtype.Matrix{Cols: 1}))
+
+// ReadMatrix reads what WriteMatrix wrote: size bytes.
+func ReadMatrix(r io.Reader, size int64) (m dtype.Matrix, err error) {
+	head := make([]byte, formBytes)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return m, err
+	}
+	if m, err = form(head).matrix(); err != nil {
+		return m, err
+	}
+	if hostBytes(&m)+m.InputBytes() > size {
+		return m, io.ErrUnexpectedEOF
+	}
+	takeMemory(&m)
+	size -= int64(formBytes)
+	for _, part := range parts(&m) {
+		if _, err := io.ReadFull(r, part); err != nil {
+			return m, err
+		}
+		size -= int64(len(part))
+	}
+	if size != 0 {
+		return m, errors.New("there is more than a matrix in it")
+	}
+	return m, m.Validate()
+}
+
+// weight is a weight of the node.
+type weight struct {
+	handle
+	own        *Device
+	compute    backend.Compute
+	rows, cols int
+	forms      []form
+	digests    []Digest
+}
+
+func (w *weight) Rows() int    { return w.rows }
+func (w *weight) Cols() int    { return w.cols }
+func (w *weight) Count() int   { return len(w.forms) }
+func (w *weight) Bytes() int64 { return w.bytes }
+
+// load lists the fields of frameLoad.
+func (c *coder) load(k *backend.Compute, forms *[]form, digests *[]Digest) {
+	c.u8((*uint8)(k))
+	list(c, forms, func(c *coder, f *form) {
+		b := make([]byte, formBytes)
+		copy(b, *f)
+		c.bytes(b)
+		*f = form(b)
+	})
+	list(c, digests, func(c *coder, d *Digest) { c.bytes(d[:]) })
+}
+
+// Load names matrices by their digests, and sends those that the node has not. It waits.
+func (d *Device) Load(k backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
+	if len(stack) == 0 || len(stack) > maxStack {
+		return nil, fmt.Errorf("remote: a weight of %d matrices", len(stack))
+	}
+	w := &weight{handle: handle{number: d.next()}, own: d, compute: k, rows: stack[0].Rows, cols: stack[0].Cols}
+	for i := range stack {
+		if err := stack[i].Validate(); err != nil {
+			return nil, err
+		}
+		w.forms = append(w.forms, formOf(&stack[i]))
+		w.digests = append(w.digests, DigestOf(&stack[i]))
+	}
+	if err := d.load(w, func(i int) (*dtype.Matrix, error) { return &stack[i], nil }); err != nil {
+		return nil, err
+	}
+	d.weights = append(d.weights, w)
+	d.used.Add(w.cost())
+	return w, nil
+}
+
+// load has the node load a weight, with the matrices that it lacks.
+func (d *Device) load(w *weight, matrix func(i int) (*dtype.Matrix, error)) error {
+	at := d.out.begin(frameLoad, w.number)
+	d.out.load(&w.compute, &w.forms, &w.digests)
+	var missing []int32
+	if err := d.ask(at, func(c *coder) { c.ints(&missing) }); err != nil {
+		return err
+	}
+	for _, i := range missing {
+		if i < 0 || int(i) >= len(w.forms) {
+			return d.wrong()
+		}
+		m, err := matrix(int(i))
+		if err != nil {
+			return err
+		}
+		for _, data := range parts(m) {
+			for piece := range slices.Chunk(data, pieceBytes) {
+				d.queuedWith(d.out.begin(frameData, uint64(i)), piece)
+			}
+		}
+	}
+	return d.ask(d.out.begin(frameBuild, w.number), func(c *coder) { c.i64(&w.bytes) })
+}
+
+// Unload waits for nothing.
+func (d *Device) Unload(w backend.Weight) {
+	x := d.weightOf(w)
+	i := slices.Index(d.weights, x)
+	if i < 0 {
+		return
+	}
+	d.weights = slices.Delete(d.weights, i, i+1)
+	d.release(&x.handle)
+}
+
+// weightOf checks that a weight is this device's.
+func (d *Device) weightOf(w backend.Weight) *weight {
+	x, ok := w.(*weight)
+	if !ok || x.own != d {
+		panic("remote: weight of another device")
+	}
+	return x
+}
+
+// WeightBytes implements backend.Sizer.
+func (d *Device) WeightBytes(m *dtype.Matrix) int64 {
+	f := formOf(m)
+	if n, ok := d.sizes[f]; ok {
+		return n
+	}
+	n := int64(0)
+	at := d.out.begin(frameSize, 0)
+	d.out.bytes([]byte(f))
+	if err := d.ask(at, func(c *coder) { c.i64(&n) }); err != nil {
+		return hostBytes(m)
+	}
+	d.sizes[f] = n
+	return n
+}
+
+// loading is a weight whose matrices the node receives.
+type loading struct {
+	number  uint64
+	compute backend.Compute
+	stack   []dtype.Matrix
+	missing map[uint64]*incoming
+}
+
+// incoming is a matrix whose bytes are received.
+type incoming struct {
+	digest Digest
+	left   [][]byte // parts of the matrix, of which the first bytes are missing
 }
 
 // add adds bytes. It reports false if there are more than are missing.
 func (in *incoming) add(data []byte) bool {
-	if len(data) > in.missing {
-		return false
-	}
-	in.missing -= len(data)
-	for len(data) > 0 {
-		p := &in.parts[in.part]
-		n := min(len(data), cap(*p)-len(*p))
-		if n == 0 {
-			in.part++
-			continue
+	for len(data) > 0 && len(in.left) > 0 {
+		n := copy(in.left[0], data)
+		data = data[n:]
+		if in.left[0] = in.left[0][n:]; len(in.left[0]) == 0 {
+			in.left = in.left[1:]
 		}
-		*p, data = append(*p, data[:n]...), data[n:]
 	}
-	return true
+	return len(data) == 0
 }
 
-// done is the matrix once all bytes are there. An error says that they are others than the digest names.
-func (in *incoming) done() (*dtype.Matrix, error) {
-	if in.missing > 0 {
-		return nil, fmt.Errorf("%d bytes of a matrix are missing", in.missing)
+// load looks for the matrices of a weight, and answers which of them the leader is to send before frameBuild.
+func (x *session) load(number uint64, c *coder) error {
+	l := &loading{number: number, missing: map[uint64]*incoming{}}
+	var forms []form
+	var digests []Digest
+	c.load(&l.compute, &forms, &digests)
+	if c.err != nil || l.compute > backend.Float32 || len(forms) == 0 || len(forms) > maxStack || len(forms) != len(digests) {
+		return fatalf("%w: a weight of %d matrices with %d digests", errFrame, len(forms), len(digests))
 	}
-	m, p := &in.m, &in.parts
-	m.Data = p[0]
-	if len(p[1]) > 0 {
-		m.Scales = p[1]
+	total := int64(0)
+	for _, f := range forms {
+		m, err := f.matrix()
+		if err != nil {
+			return err
+		}
+		if total += hostBytes(&m) + m.InputBytes(); total > x.budget-x.used.Load() {
+			return x.full(total)
+		}
+		l.stack = append(l.stack, m)
 	}
-	if m.Format == dtype.Affine {
-		m.Biases = p[2]
+	var missing []int32
+	for i, d := range digests {
+		if x.weights != nil {
+			m, ok, err := x.weights.Find(d, &l.stack[i])
+			if err != nil {
+				return err
+			}
+			if ok && formOf(&m) == forms[i] {
+				l.stack[i] = m
+				x.found.Add(m.Bytes())
+				continue
+			}
+		}
+		missing = append(missing, int32(i))
+		takeMemory(&l.stack[i])
+		in := &incoming{digest: d, left: parts(&l.stack[i])}
+		l.missing[uint64(i)] = in
 	}
-	if m.Zeros != nil {
-		m.Zeros = p[3]
-	}
-	switch {
-	case m.Input == nil:
-	case m.Input.Rotation != nil:
-		r := m.Input.Rotation
-		r.Scales, r.Pairs, r.Cos, r.Sin = numbersOf[float32](p[5]), p[6], numbersOf[float32](p[7]), numbersOf[float32](p[8])
-	default:
-		m.Input.Order = numbersOf[int32](p[4])
-	}
-	if err := m.Validate(); err != nil {
-		return nil, err
-	}
-	if got := DigestOf(m); got != in.digest {
-		return nil, fmt.Errorf("a matrix has digest %x and not %x: its bytes were changed on the way", got[:8], in.digest[:8])
-	}
-	return m, nil
+	x.loading = l
+	return x.part(number, nil, func(c *coder) { c.ints(&missing) })
 }
 
-// load lists the fields of frameLoad.
-func (c *coder) load(k *backend.Compute, heads *[]matrixHead, digests *[]Digest) {
-	compute := uint8(*k)
-	c.u8(&compute)
-	*k = backend.Compute(compute)
-	list(c, heads, func(h *matrixHead) { *h = c.matrix(*h) })
-	list(c, digests, func(d *Digest) {
-		if !c.reading {
-			c.buf = append(c.buf, d[:]...)
-		} else if b := c.take(len(d)); b != nil {
-			*d = Digest(b)
+// data adds bytes of a matrix that is received.
+func (x *session) data(number uint64, c *coder) error {
+	if x.loading == nil { // it was given up
+		return nil
+	}
+	if in := x.loading.missing[number]; in == nil || !in.add(c.take(len(c.buf))) {
+		return fatalf("%w: bytes of matrix %d", errFrame, number)
+	}
+	return nil
+}
+
+// build loads a weight whose matrices are all here.
+func (x *session) build(number uint64) error {
+	l := x.loading
+	x.loading = nil
+	if l == nil || l.number != number {
+		return fmt.Errorf("weight %d was not begun", number)
+	}
+	for i, in := range l.missing {
+		m := &l.stack[i]
+		if err := m.Validate(); err != nil {
+			return err
 		}
-	})
+		if got := DigestOf(m); got != in.digest {
+			return fmt.Errorf("a matrix has digest %x and not %x: its bytes were changed on the way", got[:8], in.digest[:8])
+		}
+		x.received.Add(m.Bytes())
+		if x.weights != nil {
+			x.weights.Keep(in.digest, m)
+		}
+	}
+	w, err := x.b.Load(l.compute, l.stack...)
+	if err != nil {
+		return err
+	}
+	h := &handle{number: number, w: w, bytes: w.Bytes()}
+	if err := x.hold(h); err != nil {
+		x.b.Unload(w)
+		return err
+	}
+	return x.part(number, nil, func(c *coder) { c.i64(&h.bytes) })
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -35,6 +34,7 @@ type Options struct {
 
 // Device is the device of a node. See backend.Backend for the contract of its methods.
 type Device struct {
+	ops
 	ctx  context.Context
 	o    Options
 	link *link
@@ -42,16 +42,14 @@ type Device struct {
 
 	out    coder // frames that are not sent
 	in     coder // the frame that is read
-	op     operation
 	number uint64
 	budget int64
 	used   atomic.Int64
 
 	memory  map[uint64]*memory
-	weights map[uint64]*weight
-	order   []*weight // as they were loaded
+	weights []*weight // as they were loaded
 	passes  passes
-	sizes   map[matrixHead]int64
+	sizes   map[form]int64
 
 	prepared atomic.Int64 // by the node
 	host     []float32    // of Host
@@ -74,57 +72,48 @@ var (
 
 // memory is memory of the node.
 type memory struct {
-	own    *Device
-	number uint64
-	bytes  int64
-	t      backend.Tensor // all of it
+	handle
+	own *Device
 	// wrote is what the host has written, as long as nothing else has: it is written again on a node that has lost it.
 	wrote []float32
-	dirty bool // an operation writes to it
-	named bool // in the table of a sequence
+	dirty bool // something else has written
 	freed bool
 }
 
 func (m *memory) Bytes() int64 { return m.bytes }
 
-// weight is a weight of the node.
-type weight struct {
-	own               *Device
-	number            uint64
-	compute           backend.Compute
-	heads             []matrixHead
-	digests           []Digest
-	rows, cols, count int
-	bytes             int64
+// remember keeps what the host writes.
+func (m *memory) remember(t backend.Tensor, src []float32) {
+	if m.dirty {
+		return
+	}
+	if m.wrote == nil {
+		m.wrote = make([]float32, numbers(&m.t))
+	}
+	for r := range t.Rows {
+		copy(m.wrote[t.Offset+r*t.Stride:][:t.Cols], src[r*t.Cols:])
+	}
 }
 
-func (w *weight) Rows() int    { return w.rows }
-func (w *weight) Cols() int    { return w.cols }
-func (w *weight) Count() int   { return w.count }
-func (w *weight) Bytes() int64 { return w.bytes }
-
-// gone is the error for a node whose connection has ended.
-type gone struct {
-	name  string
-	cause error
-}
-
-func (g *gone) Error() string { return fmt.Sprintf("node %s is gone: %v", g.name, g.cause) }
-func (g *gone) Unwrap() error { return g.cause }
+func (m *memory) change() { m.dirty, m.wrote = true, nil }
 
 // lostNode is the error for a node that did not come back.
 type lostNode struct{ error }
 
 func (e lostNode) Unwrap() error { return e.error }
 
-// DeviceLost is what backend.Lost asks for.
+// DeviceLost is the mark of backend.Lost.
 func (lostNode) DeviceLost() bool { return true }
 
-// Open returns the device of a node. When ctx is done the device is lost: it waits for nothing any more.
+// errShut is the error of a device after Close.
+var errShut = errors.New("remote: the device is closed")
+
+// Open returns the device of a node. When ctx is done the device is lost: it waits for nothing anymore.
 func Open(ctx context.Context, o Options) (backend.Backend, error) {
 	o.silence, o.Log = cmp.Or(o.silence, silence), cmp.Or(o.Log, slog.Default())
-	d := &Device{ctx: ctx, o: o, memory: map[uint64]*memory{}, weights: map[uint64]*weight{}, sizes: map[matrixHead]int64{}}
-	d.out.dev = d
+	d := &Device{ctx: ctx, o: o, memory: map[uint64]*memory{}, sizes: map[form]int64{}}
+	d.out.dev, d.passes.ops.dev = d, d
+	d.ops.do = d.do
 	d.passes.clear()
 	if err := d.connect(o.OpenWait, func() error { return nil }); err != nil {
 		return nil, err
@@ -170,9 +159,79 @@ func (d *Device) broken() error {
 		return d.lost
 	}
 	if cause := d.link.ended(); cause != nil {
-		return &gone{d.o.Name, cause}
+		return fmt.Errorf("node %s is gone: %w", d.o.Name, cause)
 	}
 	return nil
+}
+
+// wrong ends the link to a node that does not keep to the protocol.
+func (d *Device) wrong() error {
+	d.link.fail(errFrame)
+	return d.broken()
+}
+
+// Restore implements backend.Restorer.
+func (d *Device) Restore() (lost bool, err error) {
+	if d.lost != nil {
+		return true, d.lost
+	}
+	cause := d.link.ended()
+	if cause == nil {
+		return false, nil
+	}
+	d.link.beating.Wait()
+	d.o.Log.Warn("a node is gone", "node", d.o.Name, "error", cause)
+	if err := d.connect(d.o.Wait, d.again); err != nil {
+		d.lost = lostNode{fmt.Errorf("%w; it was lost because: %w", err, cause)}
+		return true, d.lost
+	}
+	d.o.Log.Info("a node is back, and its weights are loaded again", "node", d.o.Name, "weights", len(d.weights))
+	return true, nil
+}
+
+// again makes everything again on a node that has nothing.
+func (d *Device) again() error {
+	d.passes.clear()
+	if used := d.used.Load(); used > d.budget {
+		return &refusal{text: fmt.Sprintf("it gives %d bytes, and %d are in use", d.budget, used)}
+	}
+	for _, m := range d.memory {
+		m.users = 0
+		d.makeMemory(m)
+		if m.wrote != nil {
+			if err := d.write(m.t, bytesOf(m.wrote)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, w := range d.weights {
+		w.users = 0
+		before := w.cost()
+		if err := d.load(w, func(i int) (*dtype.Matrix, error) { return d.find(w, i) }); err != nil {
+			return err
+		}
+		d.used.Add(w.cost() - before)
+	}
+	// What was queued has worked if this does.
+	return d.ask(d.out.begin(frameSync, 0), nil)
+}
+
+// find is a matrix of a weight that the node has lost.
+func (d *Device) find(w *weight, i int) (*dtype.Matrix, error) {
+	m, err := w.forms[i].matrix()
+	if err != nil {
+		return nil, err
+	}
+	if d.o.Weights != nil {
+		switch m, ok, err := d.o.Weights.Find(w.digests[i], &m); {
+		case err != nil:
+			return nil, &refusal{text: err.Error()}
+		case ok && formOf(&m) == w.forms[i]:
+			return &m, nil
+		}
+	}
+	return nil, &refusal{text: fmt.Sprintf(
+		"it has lost a weight of %d×%d that it keeps no copy of: give it the model's files or a cache, or restart both", m.Rows, m.Cols)}
 }
 
 // Name implements backend.Backend, as all that follows.
@@ -180,10 +239,10 @@ func (d *Device) Name() string {
 	return fmt.Sprintf("%s on node %s", printable(d.link.hello.name), d.o.Name)
 }
 
-// FreeMemory is what is left of the node's budget: no question to the node.
+// FreeMemory is the rest of the node's budget: no question to the node.
 func (d *Device) FreeMemory() int64 { return d.budget - d.used.Load() }
 
-// Usage implements backend.Meter, with what the node has told last.
+// Usage implements backend.Meter.
 func (d *Device) Usage() []backend.Usage {
 	used := d.used.Load()
 	return []backend.Usage{{
@@ -206,25 +265,24 @@ func (d *Device) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	if rows < 0 || cols < 0 || cols > 0 && rows > maxSize/4/cols || rows > maxDim && cols == 0 {
 		return backend.Tensor{}, fmt.Errorf("remote: cannot allocate a tensor of %d×%d", rows, cols)
 	}
-	if t != dtype.F32 && t != dtype.F16 && t != dtype.I8 {
+	if !pageType(t) {
 		return backend.Tensor{}, fmt.Errorf("remote: tensors of type %v are not supported", t)
 	}
-	bytes := int64(rows) * int64(cols) * int64(t.Size())
-	if free := d.FreeMemory(); max(bytes, handleBytes) > free || len(d.memory) >= maxHandles {
+	m := &memory{own: d, handle: handle{number: d.next(), bytes: int64(rows) * int64(cols) * int64(t.Size())}}
+	if free := d.FreeMemory(); m.cost() > free || len(d.memory) >= maxHandles/2 {
 		return backend.Tensor{}, fmt.Errorf("node %s: %.1f MB are needed, %.1f of the %.1f MB that it gives are free", d.o.Name,
-			float64(bytes)/1e6, float64(free)/1e6, float64(d.budget)/1e6)
+			float64(m.bytes)/1e6, float64(free)/1e6, float64(d.budget)/1e6)
 	}
-	m := &memory{own: d, number: d.next(), bytes: bytes}
 	m.t = backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: m}
 	d.memory[m.number] = m
-	d.used.Add(max(bytes, handleBytes))
+	d.used.Add(m.cost())
 	d.makeMemory(m)
 	return m.t, nil
 }
 
 func (d *Device) makeMemory(m *memory) {
 	at := d.out.begin(frameAlloc, m.number)
-	d.out.kind(&m.t.Type)
+	d.out.dtype(&m.t.Type)
 	d.out.size(&m.t.Rows)
 	d.out.size(&m.t.Cols)
 	d.queued(at)
@@ -232,40 +290,67 @@ func (d *Device) makeMemory(m *memory) {
 
 // Free waits for nothing.
 func (d *Device) Free(t backend.Tensor) {
+	if m, ok := t.Mem.(*memory); ok && m.own == d && !m.freed {
+		m.freed, m.wrote = true, nil
+		delete(d.memory, m.number)
+		d.release(&m.handle)
+	}
+}
+
+// release frees memory or a weight, after what names it.
+func (d *Device) release(h *handle) {
+	d.passes.forget(d, h)
+	d.used.Add(-h.cost())
+	d.queued(d.out.begin(frameFree, h.number))
+}
+
+// memoryOf checks that memory is this device's, and there.
+func (d *Device) memoryOf(t backend.Tensor) *memory {
 	m, ok := t.Mem.(*memory)
 	if !ok || m.own != d || m.freed {
-		return
+		panic("remote: tensor of another device, or that was freed")
 	}
-	d.passes.forget(d, m)
-	m.freed, m.wrote = true, nil
-	delete(d.memory, m.number)
-	d.used.Add(-max(m.bytes, handleBytes))
-	d.queued(d.out.begin(frameFree, m.number))
+	return m
 }
 
 // queued completes a frame that is not answered. Frames are sent together.
 func (d *Device) queued(at int) {
-	d.out.finish(at, 0)
-	if len(d.out.buf) > 64<<10 {
+	if d.out.finish(at, 0); len(d.out.buf) > 64<<10 {
 		d.flush()
 	}
 }
 
-// flush sends what is queued. A failure is that of the next call that waits.
+// queuedWith completes a frame that ends with data.
+func (d *Device) queuedWith(at int, data []byte) {
+	if len(data) <= 16<<10 {
+		d.out.buf = append(d.out.buf, data...)
+		d.queued(at)
+		return
+	}
+	d.out.finish(at, len(data))
+	d.flush()
+	d.send(data)
+}
+
+// flush sends what is queued.
 func (d *Device) flush() {
-	if len(d.out.buf) > 0 && d.lost == nil && d.link.ended() == nil {
+	if len(d.out.buf) > 0 {
 		d.send(d.out.buf)
 	}
 	d.out.buf = d.out.buf[:0]
 }
 
+// send sends bytes. A failure is that of the next call that waits.
 func (d *Device) send(data []byte) {
+	if d.broken() != nil {
+		return
+	}
 	if _, err := d.link.work.Write(data); err != nil {
 		d.link.fail(fmt.Errorf("the connection has ended: %w", err))
 	}
 }
 
-// ask queues a question, whose fields begin at a frame, and waits for its answer, in parts that part reads. part is not
+// ask queues a question, whose frame begins at a place, and waits for its answer, in parts that part reads. part is not
 // called after an error.
 func (d *Device) ask(at int, part func(c *coder)) error {
 	d.out.finish(at, 0)
@@ -290,47 +375,35 @@ func (d *Device) answer(part func(c *coder)) error {
 		d.in = coder{buf: body, reading: true}
 		c := &d.in
 		if kind == framePart && part != nil {
-			if part(c); c.err == nil && len(c.buf) == 0 {
-				continue
+			if part(c); c.err != nil || len(c.buf) > 0 {
+				return d.wrong()
 			}
+			continue
 		}
-		var prepared uint64
-		switch c.u64(&prepared); {
-		case c.err != nil:
-		case kind == frameDone:
-			d.prepared.Store(int64(prepared & math.MaxInt64))
-			return nil
-		case kind == frameFail:
-			var ends bool
-			var text string
+		prepared, ends, text := 0, false, ""
+		if c.size(&prepared); kind == frameFail {
 			c.bool(&ends)
-			if c.text(&text); c.err != nil {
-				break
-			}
-			err := fmt.Errorf("node %s: %s", d.o.Name, printable(text))
-			if !ends {
-				return err
-			}
+			c.text(&text)
+		}
+		switch {
+		case c.err != nil || kind != frameDone && kind != frameFail:
+			return d.wrong()
+		case kind == frameDone:
+			d.prepared.Store(int64(prepared))
+			return nil
+		}
+		err = fmt.Errorf("node %s: %s", d.o.Name, printable(text))
+		if ends {
 			d.link.fail(err)
 			return d.broken()
 		}
-		d.link.fail(errFrame)
-		return d.broken()
+		return err
 	}
-}
-
-// tensor checks that memory is this device's, and there.
-func (d *Device) tensor(t backend.Tensor) *memory {
-	m, ok := t.Mem.(*memory)
-	if !ok || m.own != d || m.freed {
-		panic("remote: tensor of another device, or that was freed")
-	}
-	return m
 }
 
 // Write waits for nothing.
 func (d *Device) Write(dst backend.Tensor, src []float32) error {
-	m := d.tensor(dst)
+	m := d.memoryOf(dst)
 	if dst.Type != dtype.F32 || len(src) != dst.Rows*dst.Cols {
 		return fmt.Errorf("remote: write of %d numbers into %d×%d of %v", len(src), dst.Rows, dst.Cols, dst.Type)
 	}
@@ -338,23 +411,10 @@ func (d *Device) Write(dst backend.Tensor, src []float32) error {
 	return d.write(dst, bytesOf(src))
 }
 
-// remember keeps what the host has written.
-func (m *memory) remember(t backend.Tensor, src []float32) {
-	if m.dirty {
-		return
-	}
-	if m.wrote == nil {
-		m.wrote = make([]float32, numbers(&m.t))
-	}
-	for r := range t.Rows {
-		copy(m.wrote[t.Offset+r*t.Stride:][:t.Cols], src[r*t.Cols:])
-	}
-}
-
 // WriteBytes waits for nothing. What it writes is state, which is not kept here, but for rows of numbers that another device
 // had: state is one row.
 func (d *Device) WriteBytes(dst backend.Tensor, src []byte) error {
-	m := d.tensor(dst)
+	m := d.memoryOf(dst)
 	if want := dst.Rows * dst.Cols * dst.Type.Size(); len(src) != want {
 		return fmt.Errorf("remote: write of %d bytes into a tensor of %d", len(src), want)
 	}
@@ -368,9 +428,6 @@ func (d *Device) WriteBytes(dst backend.Tensor, src []byte) error {
 	return d.write(dst, src)
 }
 
-// change notes that something else than Write changes memory.
-func (m *memory) change() { m.dirty, m.wrote = true, nil }
-
 // write sends bytes of memory.
 func (d *Device) write(dst backend.Tensor, src []byte) error {
 	if d.lost != nil {
@@ -379,16 +436,7 @@ func (d *Device) write(dst backend.Tensor, src []byte) error {
 	return pieces(dst, func(t backend.Tensor, n int) error {
 		at := d.out.begin(frameWrite, 0)
 		d.out.tensor(&t)
-		if n <= 16<<10 {
-			d.out.buf = append(d.out.buf, src[:n]...)
-			d.queued(at)
-		} else {
-			d.out.finish(at, n)
-			d.flush()
-			if d.link.ended() == nil {
-				d.send(src[:n])
-			}
-		}
+		d.queuedWith(at, src[:n])
 		src = src[n:]
 		return nil
 	})
@@ -399,9 +447,8 @@ func (d *Device) Close() error {
 	if errors.Is(d.lost, errShut) {
 		return nil
 	}
-	if d.lost == nil && d.link.ended() == nil {
-		at := d.out.begin(frameClose, 0)
-		if err := d.ask(at, nil); err != nil && d.ctx.Err() == nil {
+	if d.broken() == nil {
+		if err := d.ask(d.out.begin(frameClose, 0), nil); err != nil && d.ctx.Err() == nil {
 			d.o.Log.Warn("a node did not answer to the end of its session", "node", d.o.Name, "error", err)
 		}
 	}
@@ -410,6 +457,3 @@ func (d *Device) Close() error {
 	d.lost = lostNode{errShut}
 	return nil
 }
-
-// errShut is the error of a device after Close.
-var errShut = errors.New("remote: the device is closed")
