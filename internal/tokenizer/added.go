@@ -207,7 +207,7 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 		t.vocab.tokens[a.ID] = string(text)
 	}
 	t.special = make([]bool, len(t.vocab.tokens))
-	var raw, normal []addedToken
+	var raw, normal, blanks []addedToken
 	for _, special := range []bool{true, false} {
 		for _, a := range tokens {
 			if a.Content == "" || a.Special != special {
@@ -215,7 +215,11 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 			}
 			t.special[a.ID] = special
 			if !a.Normalized {
-				raw = append(raw, a)
+				if isBlank(a.Content) && !a.SingleWord && !a.LStrip && !a.RStrip {
+					blanks = append(blanks, a)
+				} else {
+					raw = append(raw, a)
+				}
 				continue
 			}
 			if t.normalize != nil {
@@ -224,9 +228,14 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 			normal = append(normal, a)
 		}
 	}
-	t.raw, t.normal = newAddedSet(raw), newAddedSet(normal)
+	t.raw, t.normal, t.blanks = newAddedSet(raw), newAddedSet(normal), newAddedSet(blanks)
 	t.findMergeable()
 	return nil
+}
+
+// isBlank reports whether a text is white space, also as vocabularies of characters spell it.
+func isBlank(text string) bool {
+	return strings.TrimFunc(text, func(r rune) bool { return unicode.IsSpace(r) || string(r) == blank }) == ""
 }
 
 // findMergeable records the added tokens that merges of ordinary text can produce, because
@@ -239,13 +248,18 @@ func (t *Tokenizer) findMergeable() {
 		t.mergeable[id] = true
 	}
 	for content, id := range t.added {
+		if isBlank(content) {
+			continue
+		}
 		if own, ok := t.vocab.lookup(content); ok && own == id && t.bpe.ignoreMerges && len(content) > 1 {
 			note(id)
 		}
 	}
 	ids := make(map[int32]bool, len(t.added))
-	for _, id := range t.added {
-		ids[id] = true
+	for content, id := range t.added {
+		if !isBlank(content) {
+			ids[id] = true
+		}
 	}
 	for _, id := range t.bpe.products {
 		if ids[id] {

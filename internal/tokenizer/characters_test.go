@@ -188,6 +188,24 @@ func TestCharactersMadeByMerges(t *testing.T) {
 	checkIDs(t, tok, "b a", 258, 261)
 }
 
+// TestCharactersKeepWhiteSpace has added tokens of white space, one of which merges make too: they are found in
+// untrusted text as well.
+func TestCharactersKeepWhiteSpace(t *testing.T) {
+	tok := mustNew(t, smallCharacters(t, func(file, model object) {
+		model["vocab"].(object)["\n\n"] = 264
+		model["vocab"].(object)["\n\n\n"] = 265
+		file["added_tokens"] = []any{added(263, "▁▁"), added(264, "\n\n"), added(265, "\n\n\n"), added(266, "<x>")}
+	}))
+	text := "a  b\n\n\n\n\n<x>▁▁"
+	want := []int32{257, 263, 258, 265, 264, '<', 'x', '>', 263}
+	for _, trusted := range [][][2]int{nil, {{0, 3}, {4, 8}}} {
+		if ids, ok := tok.EncodeWithin(text, trusted, 0); !ok || !slices.Equal(ids, want) {
+			t.Errorf("trusted %v: %v, want %v", trusted, ids, want)
+		}
+	}
+	checkIDs(t, tok, text, 257, 263, 258, 265, 264, 266, 263)
+}
+
 func TestCharactersRejects(t *testing.T) {
 	edit := func(change func(file, model object)) []byte { return smallCharacters(t, change) }
 	part := func(key string, value any) []byte {

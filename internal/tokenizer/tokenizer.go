@@ -35,6 +35,7 @@ type Tokenizer struct {
 	// raw holds the added tokens that are searched in the given text, normal those
 	// searched after normalization. Most files have only the first kind.
 	raw, normal addedSet
+	blanks      addedSet // those of raw that are white space: they steer nothing, and are searched in untrusted text too
 
 	added     map[string]int32       // content of every added token
 	begins    func() map[string]bool // prefixes of these, computed on demand
@@ -137,7 +138,7 @@ func (t *Tokenizer) findBegins() map[string]bool {
 // EncodeWithin returns the ids of a text that was put together from parts of different
 // origin. trusted are ranges of it, [from, to) in bytes, in order and disjoint. Added tokens,
 // special or not, are recognized only if all of their bytes lie in one such range; the
-// same characters elsewhere are ordinary text. Apart from that the ids are those of Encode:
+// same characters elsewhere are ordinary text, unless they are all white space. Apart from that the ids are those of Encode:
 // words and merges cross the ends of ranges.
 //
 // If the text has more than limit tokens, ok is false and ids is nil. The rest of the text is then
@@ -179,7 +180,16 @@ func (e *encoder) encode(text string, trusted [][2]int) bool {
 	if !utf8.ValidString(text) {
 		e.text, e.trusted = mapParts(text, trusted, validUTF8)
 	}
-	return e.t.raw.cut(e.text, e.trusted, e.unnormalized, e.id)
+	return e.t.raw.cut(e.text, e.trusted, e.blanks, e.id)
+}
+
+// blanks encodes text between added tokens other than white space.
+func (e *encoder) blanks(start, end int) bool {
+	if len(e.t.blanks.tokens) == 0 {
+		return e.unnormalized(start, end)
+	}
+	gap := func(from, to int) bool { return e.unnormalized(start+from, start+to) }
+	return e.t.blanks.cut(e.text[start:end], [][2]int{{0, end - start}}, gap, e.id)
 }
 
 // unnormalized encodes text between added tokens. Each stretch is normalized by

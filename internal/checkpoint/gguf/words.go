@@ -99,11 +99,20 @@ const (
 	tokenUnused  = 5 // fills the vocabulary up to the width of the embedding
 )
 
+// ofCharacters are the models of tokenizers that merge characters and fall back to bytes, for which files name no
+// pattern. They spell a space as blank.
+var ofCharacters = []string{"gemma4"}
+
+const blank = "\u2581"
+
 // tokenizer is the text of tokenizer.json.
 func (g *words) tokenizer() ([]byte, error) {
 	model, err := g.Text("tokenizer.ggml.model")
 	if err != nil {
 		return nil, err
+	}
+	if slices.Contains(ofCharacters, model) {
+		return g.characters()
 	}
 	pre, err := g.Text("tokenizer.ggml.pre")
 	if err != nil {
@@ -114,37 +123,13 @@ func (g *words) tokenizer() ([]byte, error) {
 		return nil, fmt.Errorf("tokenizer %q with pre-tokenizer %q is not supported, want gpt2 with %s", model, pre,
 			strings.Join(slices.Sorted(maps.Keys(g.Patterns)), " or "))
 	}
-	tokens, err := g.Texts(tokensKey)
-	if err != nil {
-		return nil, err
-	}
-	types, err := g.Wholes("tokenizer.ggml.token_type")
+	vocab, added, err := g.vocabulary(false)
 	if err != nil {
 		return nil, err
 	}
 	merges, err := g.Texts("tokenizer.ggml.merges")
 	if err != nil {
 		return nil, err
-	}
-	if len(types) != len(tokens) {
-		return nil, fmt.Errorf("%d tokens with %d types", len(tokens), len(types))
-	}
-	type object map[string]any
-	vocab, added := []byte("{"), []object{}
-	for i, t := range tokens {
-		switch kind := types[i]; {
-		case !utf8.ValidString(t):
-			return nil, fmt.Errorf("token %d is not UTF-8", i)
-		case kind == tokenUnused:
-		case kind == tokenUnknown || kind == tokenControl || kind == tokenUser:
-			added = append(added, object{"id": i, "content": t, "special": kind != tokenUser})
-		default:
-			if len(vocab) > 1 {
-				vocab = append(vocab, ',')
-			}
-			quoted, _ := json.Marshal(t) // a string
-			vocab = append(append(append(vocab, quoted...), ':'), strconv.Itoa(i)...)
-		}
 	}
 	var cuts []object
 	for _, p := range patterns {
@@ -159,8 +144,71 @@ func (g *words) tokenizer() ([]byte, error) {
 		"version": "1.0", "added_tokens": added, "normalizer": normalizer,
 		"pre_tokenizer": object{"type": "Sequence", "pretokenizers": cuts},
 		"decoder":       object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
-		"model":         object{"type": "BPE", "vocab": json.RawMessage(append(vocab, '}')), "merges": merges},
+		"model":         object{"type": "BPE", "vocab": vocab, "merges": merges},
 	})
+}
+
+type object map[string]any
+
+// characters is the text of tokenizer.json of a vocabulary of characters.
+func (g *words) characters() ([]byte, error) {
+	vocab, added, err := g.vocabulary(true)
+	if err != nil {
+		return nil, err
+	}
+	merges, err := g.Texts("tokenizer.ggml.merges")
+	if err != nil {
+		return nil, err
+	}
+	replace := func(from, to string) object {
+		return object{"type": "Replace", "pattern": object{"String": from}, "content": to}
+	}
+	return json.Marshal(object{
+		"version": "1.0", "added_tokens": added, "normalizer": replace(" ", blank),
+		"decoder": object{"type": "Sequence", "decoders": []object{replace(blank, " "), {"type": "ByteFallback"}, {"type": "Fuse"}}},
+		"model":   object{"type": "BPE", "byte_fallback": true, "vocab": vocab, "merges": merges},
+	})
+}
+
+// vocabulary is the tokens with their ids, and the added ones. In a vocabulary of characters merges may name these
+// too, and spaces in them have been replaced.
+func (g *words) vocabulary(characters bool) (json.RawMessage, []object, error) {
+	tokens, err := g.Texts(tokensKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	types, err := g.Wholes("tokenizer.ggml.token_type")
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(types) != len(tokens) {
+		return nil, nil, fmt.Errorf("%d tokens with %d types", len(tokens), len(types))
+	}
+	vocab, added := []byte("{"), []object{}
+	for i, t := range tokens {
+		kind := types[i]
+		if !utf8.ValidString(t) {
+			return nil, nil, fmt.Errorf("token %d is not UTF-8", i)
+		}
+		if kind == tokenUnused {
+			continue
+		}
+		if characters && kind == tokenUser {
+			t = strings.ReplaceAll(t, " ", blank)
+		}
+		own := kind == tokenUnknown || kind == tokenControl || kind == tokenUser
+		if own {
+			added = append(added, object{"id": i, "content": t, "special": kind != tokenUser})
+		}
+		if !own || characters {
+			if len(vocab) > 1 {
+				vocab = append(vocab, ',')
+			}
+			quoted, _ := json.Marshal(t) // a string
+			vocab = append(append(append(vocab, quoted...), ':'), strconv.Itoa(i)...)
+		}
+	}
+	return append(vocab, '}'), added, nil
 }
 
 // tokenizerConfig is the text of tokenizer_config.json.
