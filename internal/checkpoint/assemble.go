@@ -114,7 +114,11 @@ func (w *Weights) addSource(s *Source) error {
 // load is the tensor's bytes, wherever they come from.
 func (e *entry) load() ([]byte, error) {
 	if e.read == nil {
-		return e.bytes(), nil
+		b := e.bytes()
+		if e.file.mapped {
+			adviseNeed(b)
+		}
+		return b, nil
 	}
 	b, err := e.read()
 	if err == nil && len(b) != e.end-e.begin {

@@ -1,4 +1,4 @@
-//go:build !linux && !darwin
+//go:build !linux && !darwin && !windows
 
 package checkpoint
 
@@ -15,5 +15,6 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 }
 
 func unmapFile([]byte) error { return nil }
+func adviseNeed([]byte)      {}
 func adviseDrop([]byte)      {}
 func inProgram([]byte) bool  { return false }

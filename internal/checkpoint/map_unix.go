@@ -24,6 +24,9 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 
 func unmapFile(b []byte) error { return os.NewSyscallError("munmap", unix.Munmap(b)) }
 
+// adviseNeed has no advice: the kernel's own read-ahead is as fast (docs/experiments.md).
+func adviseNeed([]byte) {}
+
 // adviseDrop lets the kernel take the whole pages inside b out of our memory. They
 // come back from the page cache or the disk when they are read again.
 func adviseDrop(b []byte) {

@@ -245,6 +245,9 @@ func (x *summing) segment(ctx context.Context, i int, buffer []byte) error {
 	if errors.Is(err, errMoved) {
 		x.moved.Store(true)
 		x.parts[i] = sha256.Sum256(x.data[from:to])
+		if x.mapped {
+			adviseDrop(x.data[from:to])
+		}
 		err = ctx.Err()
 	}
 	return err

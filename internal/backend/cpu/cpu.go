@@ -109,6 +109,15 @@ func Open(o backend.Options) (*Backend, error) {
 // Name is the instruction set and the number of threads.
 func (b *Backend) Name() string { return b.name }
 
+// hostMemory is the bytes of memory of the machine, 0 if the system does not tell, and those that this process may still
+// allocate: then few enough for a small machine.
+func hostMemory() (total, free int64) {
+	if total, free = systemMemory(); total == 0 {
+		return 0, 4 << 30
+	}
+	return total, free
+}
+
 // FreeMemory is the free memory of the machine for this process.
 func (b *Backend) FreeMemory() int64 {
 	_, free := hostMemory()

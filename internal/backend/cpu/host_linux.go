@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// hostMemory is the bytes of memory of the machine, and those that this process may still
+// systemMemory is the bytes of memory of the machine, and those that this process may still
 // allocate.
-func hostMemory() (total, free int64) {
+func systemMemory() (total, free int64) {
 	root := os.DirFS("/")
 	return field(root, "proc/meminfo", "MemTotal:") << 10, freeMemoryOf(root)
 }
