@@ -73,7 +73,8 @@ type Options struct {
 	// Device is the device: "cpu", or another of this build; "" or "auto": the
 	// best of this machine. A list with commas, such as "cuda:0,cuda:1", shares the layers.
 	Device string
-	// Threads is how many processors to use; 0: as many as Go used when the program started.
+	// Threads is how many processors to use; 0: one for each performance core, as far as
+	// affinity masks, quotas and GOMAXPROCS allowed when the program started.
 	// All models of a process share them. They spin while there is work, so each occupies a
 	// slot of Go's scheduler: with GOMAXPROCS at one more than Threads, which is for the
 	// program to set, the rest of the program, readers of answers among it, runs beside them.

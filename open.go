@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"slices"
 	"time"
 
@@ -67,7 +66,7 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 		return nil, fmt.Errorf("model %s: %w", m.name, err)
 	}
 	if o.Threads == 0 {
-		o.Threads = processors
+		o.Threads, _ = backend.Threads()
 	}
 	files, err := m.findDrafter(&o.Speculation, c)
 	if err != nil {
@@ -113,9 +112,6 @@ type warnings struct{ slog.Handler }
 func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
 	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
 }
-
-// processors is the number of processors of this process at its start.
-var processors = runtime.GOMAXPROCS(0)
 
 // start resolves options that depend on the model, and starts the engine.
 func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, sum *summing) (err error) {

@@ -23,6 +23,7 @@ type deviceReport struct {
 	MemoryBytes int64       `json:"memory_bytes"`      // 0: not known
 	FreeBytes   int64       `json:"free_bytes"`
 	Threads     int         `json:"threads"` // default of --threads
+	Reason      string      `json:"threads_reason,omitempty"`
 	Compute     []string    `json:"compute"` // values of --compute
 	ISAs        []isaReport `json:"isas"`    // the best first
 }
@@ -84,7 +85,7 @@ func describeDevices(list []backend.Info) []deviceReport {
 	for _, d := range list {
 		r := deviceReport{
 			Name: d.Name, Available: d.Missing == "", Default: d.Default, Missing: d.Missing,
-			MemoryBytes: d.Memory, FreeBytes: d.Free, Threads: d.Threads, Compute: []string{}, ISAs: []isaReport{},
+			MemoryBytes: d.Memory, FreeBytes: d.Free, Threads: d.Threads, Reason: d.Reason, Compute: []string{}, ISAs: []isaReport{},
 		}
 		for _, c := range d.Compute {
 			r.Compute = append(r.Compute, c.String())
@@ -127,7 +128,11 @@ func deviceTable(list []deviceReport) string {
 			memory = fmt.Sprintf("%s, %s free", console.ByteText(d.MemoryBytes), console.ByteText(d.FreeBytes))
 		}
 		line("memory", memory)
-		line("threads", fmt.Sprint(d.Threads))
+		threads := fmt.Sprint(d.Threads)
+		if d.Reason != "" {
+			threads += ": " + d.Reason
+		}
+		line("threads", threads)
 		line("compute", strings.Join(d.Compute, ", "))
 		title := "instruction sets"
 		for _, set := range d.ISAs {

@@ -42,7 +42,7 @@ func TestDeviceTableSaysWhyOneIsMissing(t *testing.T) {
 	got := deviceTable(describeDevices([]backend.Info{
 		{Name: "gpu", Missing: "there is no driver"},
 		{
-			Name: "cpu", Default: true, Memory: 16e9, Free: 4e9, Threads: 8, Compute: []backend.Compute{backend.Int8, backend.Float32},
+			Name: "cpu", Default: true, Memory: 16e9, Free: 4e9, Threads: 8, Reason: "one for each core, of 16 hardware threads", Compute: []backend.Compute{backend.Int8, backend.Float32},
 			ISAs: []backend.ISA{{Name: "amx", Missing: "this processor lacks AMX"}, {Name: "avx2"}, {Name: "generic"}},
 		},
 		{Name: "other", Threads: 1, Compute: []backend.Compute{backend.Int8}},
@@ -51,7 +51,7 @@ func TestDeviceTableSaysWhyOneIsMissing(t *testing.T) {
 
 cpu (default)
   memory            16 GB, 4 GB free
-  threads           8
+  threads           8: one for each core, of 16 hardware threads
   compute           int8, float32
   instruction sets  amx: not available: this processor lacks AMX
                     avx2 (default)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ const Auto = "auto"
 
 // Options say how a device is opened. The zero value is the default.
 type Options struct {
-	Threads int          // of the host, to compute with or to feed the device; 0: one per processor this process may use
+	Threads int          // of the host, to compute with or to feed the device; 0: as Threads says
 	ISA     string       // instruction set, one of Device.ISAs; "": the best the device can run
 	Log     *slog.Logger // nil: warnings go to the default one
 	// Number is which of several devices of a kind is opened, plus 1; 0: the first that can be. Open sets it by the name.
@@ -41,6 +42,8 @@ type Device struct {
 	// Probe examines the machine. It may take as long as opening a driver does. It returns one Info for each device in the
 	// order of their numbers, and one that says what is missing if there is none.
 	Probe func() []Info
+	// Threads is Info's and its reason, for the device of rank 0.
+	Threads func() (n int, why string)
 	// Open opens the device. If there is none, the error wraps ErrUnavailable and says why.
 	Open func(Options) (Backend, error)
 }
@@ -53,6 +56,7 @@ type Info struct {
 	Memory  int64     // bytes; 0: not known
 	Free    int64     // bytes of Memory that this process may still take
 	Threads int       // of the host, unless Options say otherwise
+	Reason  string    // of this number
 	ISAs    []ISA     // the best first; the first that is not missing is used by default
 	Compute []Compute // how it can multiply with quantized weights
 	// WeightBytes is Sizer's; nil: weights take as much as on the host.
@@ -133,6 +137,14 @@ func HostName() string {
 		}
 	}
 	return ""
+}
+
+// Threads is the number of threads of the host that compute or feed a device unless Options say otherwise, and the reason.
+func Threads() (n int, why string) {
+	if d := devices.find(HostName()); d != nil && d.Threads != nil {
+		return d.Threads()
+	}
+	return runtime.GOMAXPROCS(0), "one for each processor"
 }
 
 // OpenHost opens the host's processor beside another device.

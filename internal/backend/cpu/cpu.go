@@ -9,7 +9,6 @@ package cpu
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -20,7 +19,7 @@ import (
 
 func init() {
 	backend.Register(backend.Device{
-		Name: "cpu", ISAs: isas, Probe: probe,
+		Name: "cpu", ISAs: isas, Probe: probe, Threads: usualThreads,
 		Open: func(o backend.Options) (backend.Backend, error) {
 			b, err := Open(o)
 			if err != nil {
@@ -85,10 +84,10 @@ type scratch struct {
 func Open(o backend.Options) (*Backend, error) {
 	n := o.Threads
 	if n < 0 {
-		return nil, fmt.Errorf("cpu: %d threads; want 0 (all processors) or more", n)
+		return nil, fmt.Errorf("cpu: %d threads; want 0 (the default) or more", n)
 	}
 	if n == 0 {
-		n = runtime.GOMAXPROCS(0)
+		n, _ = usualThreads()
 	}
 	set, err := findISA(o.ISA)
 	if err != nil {

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"runtime"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -26,7 +25,8 @@ func isas() []string {
 
 // probe describes the processor.
 func probe() []backend.Info {
-	i := backend.Info{Threads: runtime.GOMAXPROCS(0), Compute: []backend.Compute{backend.Int8, backend.Float32}}
+	i := backend.Info{Compute: []backend.Compute{backend.Int8, backend.Float32}}
+	i.Threads, i.Reason = usualThreads()
 	i.Memory, i.Free = hostMemory()
 	for _, set := range kernel.Sets() {
 		i.ISAs = append(i.ISAs, backend.ISA{Name: set.Name, Missing: set.Missing})

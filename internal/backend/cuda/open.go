@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"runtime"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -51,9 +50,10 @@ func describe(d driver.Driver) []backend.Info {
 		return []backend.Info{{Missing: err.Error()}}
 	}
 	var list []backend.Info
+	threads, why := backend.Threads()
 	for _, info := range infos {
 		i := backend.Info{
-			Threads: runtime.GOMAXPROCS(0), Compute: []backend.Compute{backend.Int8, backend.Float32}, WeightBytes: weightBytes,
+			Threads: threads, Reason: why, Compute: []backend.Compute{backend.Int8, backend.Float32}, WeightBytes: weightBytes,
 			Memory: info.Memory, Free: info.Memory,
 		}
 		if info.Compute[0] < minCompute {

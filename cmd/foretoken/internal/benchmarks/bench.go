@@ -138,7 +138,7 @@ func (f *benchFlags) openFor(ctx context.Context, o bench.ModelOptions, parts *l
 	if err != nil {
 		return nil, err
 	}
-	n := f.Threads.Or(load.Processors)
+	n := f.Threads.Or(load.Threads())
 	load.AddSlot(n)
 	longest := o.Context + slices.Max(append(slices.Clone(o.Prompts), slices.Max(o.Rows))) + 64
 	b, plan, err := offload.ForShape(o.Shape, o.Form, offload.Devices{Name: f.Device.Value, How: backend.Options{Threads: n, ISA: f.ISA.Value}, More: more},

@@ -112,7 +112,7 @@ func (f *compareBench) run(cmd *cobra.Command) (err error) {
 	}
 	defer e.Close()
 	r, err := bench.Compare(ctx, peer, recorder.On(e), bench.CompareOptions{
-		File: f.model.Model, Threads: f.model.Threads.Or(load.Processors), Prompts: f.prompts, Generates: f.generates, Depths: f.depths,
+		File: f.model.Model, Threads: f.model.Threads.Or(load.Threads()), Prompts: f.prompts, Generates: f.generates, Depths: f.depths,
 		Repeats: f.repeats.Or(compareRepeats), Vocab: m.Info().Vocab, Progress: c.Step,
 	})
 	if errors.Is(err, context.Canceled) {

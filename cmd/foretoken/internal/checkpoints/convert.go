@@ -212,7 +212,7 @@ func (f *writingFlags) group() flags.Group {
 	fs := g.Flags()
 	fs.SortFlags = false
 	fs.Var(&f.shard, "shard-size", "maximum size of one weight file (default 5GB)")
-	fs.Var(&f.threads, "threads", "compute threads (default: one per core)")
+	fs.Var(&f.threads, "threads", "compute threads (default: one per processor)")
 	fs.BoolVar(&f.force, "force", false, "replace an existing model")
 	fs.BoolVar(&f.verbose, "verbose", false, "report details on standard error")
 	return g

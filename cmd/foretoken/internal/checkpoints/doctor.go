@@ -180,7 +180,7 @@ func openDrafter(files *checkpoint.Checkpoint, m model.Model, b backend.Backend,
 // openFor opens the device for a model, and the CPU for the part that does not fit; where describes
 // the placement in that case.
 func (f *consultation) openFor(k *checkpoint.Checkpoint, o offload.Options) (b backend.Backend, where string, err error) {
-	n := f.Threads.Or(load.Processors)
+	n := f.Threads.Or(load.Threads())
 	load.AddSlot(n)
 	b, plan, err := offload.For(k, offload.Devices{Name: f.Device.Value, How: backend.Options{Threads: n, ISA: f.ISA.Value}}, offload.Want(f.Offload()), o)
 	if err != nil {

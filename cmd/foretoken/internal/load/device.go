@@ -65,7 +65,7 @@ func (f *OffloadFlags) Offload() foretoken.Offload {
 func (f *DeviceFlags) AddDevice(g flags.Group) {
 	fs := g.Flags()
 	fs.Var(&f.Device, "device", "compute device, or several that share the layers of a model, such as cuda:0,cuda:1; 'foretoken devices' lists them (default auto: the best, and other GPUs if the model is too large for one)")
-	fs.Var(&f.Threads, "threads", "compute threads (default: one per core)")
+	fs.Var(&f.Threads, "threads", "compute threads (default: one per performance core)")
 	fs.Var(&f.ISA, "isa", "instruction set of the CPU; all give the same bits (default: the fastest available)")
 }
 
@@ -93,7 +93,7 @@ func (f *DeviceFlags) Runnable() []string {
 
 // OpenDevice opens the device, with a slot of Go's scheduler for the terminal and timers.
 func (f *DeviceFlags) OpenDevice() (backend.Backend, error) {
-	n := f.Threads.Or(Processors)
+	n := f.Threads.Or(Threads())
 	AddSlot(n)
 	b, err := backend.Open(f.Device.Value, backend.Options{Threads: n, ISA: f.ISA.Value})
 	return b, Explain(err)

@@ -11,7 +11,7 @@ func TestProcessorsAreOneMoreThanThreads(t *testing.T) {
 	for range 2 {
 		for _, threads := range []string{"1", "3", ""} {
 			f := NewFlags()
-			want := Processors + 1
+			want := max(Processors, Threads()+1)
 			if threads != "" {
 				if err := f.Threads.Set(threads); err != nil {
 					t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/private"
@@ -74,7 +75,7 @@ func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Op
 // Options are those of a model that is opened for one request at a time.
 func (f *Flags) Options() foretoken.Options {
 	o := foretoken.Options{
-		Device: f.Device.Value, Threads: f.Threads.Or(Processors), ISA: f.ISA.Value, Offload: f.Offload(), Context: f.context.Or(0), Speculation: f.Draft.options(),
+		Device: f.Device.Value, Threads: f.Threads.Or(Threads()), ISA: f.ISA.Value, Offload: f.Offload(), Context: f.context.Or(0), Speculation: f.Draft.options(),
 		KVBits: f.KV.Options(), Vision: f.Vision.options(), PrefixCache: foretoken.PrefixCache{Off: true},
 		MaxBatch: 1,
 	}
@@ -118,6 +119,12 @@ func Explain(err error) error {
 
 // Processors is how many this process may use, as it was before AddSlot changed it.
 var Processors = runtime.GOMAXPROCS(0)
+
+// Threads is the default of --threads.
+func Threads() int {
+	n, _ := backend.Threads()
+	return n
+}
 
 // AddSlot makes sure of one slot of Go's scheduler more than threads compute. They spin while
 // there is work and so occupy one each; the other is for everything else in the process.

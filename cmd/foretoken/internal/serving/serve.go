@@ -62,7 +62,7 @@ func (f *serveFlags) prepare(cmd *cobra.Command) (o server.Options, log *slog.Lo
 	if o, err = f.options(cmd.Context(), log); err != nil {
 		return o, nil, err
 	}
-	load.AddSlot(f.model.Threads.Or(load.Processors))
+	load.AddSlot(f.model.Threads.Or(load.Threads()))
 	o.Log = log
 	o.Ready = func() {
 		log.Info("ready")
