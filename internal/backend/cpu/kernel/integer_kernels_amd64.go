@@ -7,574 +7,109 @@ package kernel
 // integerAVX512 has the kernels by format and number of rows.
 var integerAVX512 = [integerFormats][8]func(a *integerArgs){
 	integer2: {
-		integerAVX5122Rows1,
-		integerAVX5122Rows2,
-		integerAVX5122Rows3,
-		integerAVX5122Rows4,
-		integerAVX5122Rows5,
-		integerAVX5122Rows6,
-		integerAVX5122Rows7,
-		integerAVX5122Rows8,
+		integerAVX5122Rows1, integerAVX5122Rows2, integerAVX5122Rows3, integerAVX5122Rows4,
+		integerAVX5122Rows5, integerAVX5122Rows6, integerAVX5122Rows7, integerAVX5122Rows8,
 	},
 	integer3: {
-		integerAVX5123Rows1,
-		integerAVX5123Rows2,
-		integerAVX5123Rows3,
-		integerAVX5123Rows4,
-		integerAVX5123Rows5,
-		integerAVX5123Rows6,
-		integerAVX5123Rows7,
-		integerAVX5123Rows8,
+		integerAVX5123Rows1, integerAVX5123Rows2, integerAVX5123Rows3, integerAVX5123Rows4,
+		integerAVX5123Rows5, integerAVX5123Rows6, integerAVX5123Rows7, integerAVX5123Rows8,
 	},
 	integer4: {
-		integerAVX5124Rows1,
-		integerAVX5124Rows2,
-		integerAVX5124Rows3,
-		integerAVX5124Rows4,
-		integerAVX5124Rows5,
-		integerAVX5124Rows6,
-		integerAVX5124Rows7,
-		integerAVX5124Rows8,
+		integerAVX5124Rows1, integerAVX5124Rows2, integerAVX5124Rows3, integerAVX5124Rows4,
+		integerAVX5124Rows5, integerAVX5124Rows6, integerAVX5124Rows7, integerAVX5124Rows8,
 	},
 	integer5: {
-		integerAVX5125Rows1,
-		integerAVX5125Rows2,
-		integerAVX5125Rows3,
-		integerAVX5125Rows4,
-		integerAVX5125Rows5,
-		integerAVX5125Rows6,
-		integerAVX5125Rows7,
-		integerAVX5125Rows8,
+		integerAVX5125Rows1, integerAVX5125Rows2, integerAVX5125Rows3, integerAVX5125Rows4,
+		integerAVX5125Rows5, integerAVX5125Rows6, integerAVX5125Rows7, integerAVX5125Rows8,
 	},
 	integer6: {
-		integerAVX5126Rows1,
-		integerAVX5126Rows2,
-		integerAVX5126Rows3,
-		integerAVX5126Rows4,
-		integerAVX5126Rows5,
-		integerAVX5126Rows6,
-		integerAVX5126Rows7,
-		integerAVX5126Rows8,
+		integerAVX5126Rows1, integerAVX5126Rows2, integerAVX5126Rows3, integerAVX5126Rows4,
+		integerAVX5126Rows5, integerAVX5126Rows6, integerAVX5126Rows7, integerAVX5126Rows8,
 	},
 	integer8: {
-		integerAVX5128Rows1,
-		integerAVX5128Rows2,
-		integerAVX5128Rows3,
-		integerAVX5128Rows4,
-		integerAVX5128Rows5,
-		integerAVX5128Rows6,
-		integerAVX5128Rows7,
-		integerAVX5128Rows8,
+		integerAVX5128Rows1, integerAVX5128Rows2, integerAVX5128Rows3, integerAVX5128Rows4,
+		integerAVX5128Rows5, integerAVX5128Rows6, integerAVX5128Rows7, integerAVX5128Rows8,
 	},
 	integerFP4: {
-		integerAVX512FP4Rows1,
-		integerAVX512FP4Rows2,
-		integerAVX512FP4Rows3,
-		integerAVX512FP4Rows4,
-		integerAVX512FP4Rows5,
-		integerAVX512FP4Rows6,
-		integerAVX512FP4Rows7,
-		integerAVX512FP4Rows8,
+		integerAVX512FP4Rows1, integerAVX512FP4Rows2, integerAVX512FP4Rows3, integerAVX512FP4Rows4,
+		integerAVX512FP4Rows5, integerAVX512FP4Rows6, integerAVX512FP4Rows7, integerAVX512FP4Rows8,
 	},
 	integerLevels: {
-		integerAVX512LevelsRows1,
-		integerAVX512LevelsRows2,
-		integerAVX512LevelsRows3,
-		integerAVX512LevelsRows4,
-		integerAVX512LevelsRows5,
-		integerAVX512LevelsRows6,
-		integerAVX512LevelsRows7,
-		integerAVX512LevelsRows8,
+		integerAVX512LevelsRows1, integerAVX512LevelsRows2, integerAVX512LevelsRows3, integerAVX512LevelsRows4,
+		integerAVX512LevelsRows5, integerAVX512LevelsRows6, integerAVX512LevelsRows7, integerAVX512LevelsRows8,
 	},
 }
-
-//go:noescape
-func integerAVX5122Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX5122Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX5122Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX5122Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX5122Rows5(a *integerArgs)
-
-//go:noescape
-func integerAVX5122Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5122Rows7(a *integerArgs)
-
-//go:noescape
-func integerAVX5122Rows8(a *integerArgs)
-
-//go:noescape
-func integerAVX5123Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX5123Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX5123Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX5123Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX5123Rows5(a *integerArgs)
-
-//go:noescape
-func integerAVX5123Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5123Rows7(a *integerArgs)
-
-//go:noescape
-func integerAVX5123Rows8(a *integerArgs)
-
-//go:noescape
-func integerAVX5124Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX5124Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX5124Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX5124Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX5124Rows5(a *integerArgs)
-
-//go:noescape
-func integerAVX5124Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5124Rows7(a *integerArgs)
-
-//go:noescape
-func integerAVX5124Rows8(a *integerArgs)
-
-//go:noescape
-func integerAVX5125Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX5125Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX5125Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX5125Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX5125Rows5(a *integerArgs)
-
-//go:noescape
-func integerAVX5125Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5125Rows7(a *integerArgs)
-
-//go:noescape
-func integerAVX5125Rows8(a *integerArgs)
-
-//go:noescape
-func integerAVX5126Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX5126Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX5126Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX5126Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX5126Rows5(a *integerArgs)
-
-//go:noescape
-func integerAVX5126Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5126Rows7(a *integerArgs)
-
-//go:noescape
-func integerAVX5126Rows8(a *integerArgs)
-
-//go:noescape
-func integerAVX5128Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX5128Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX5128Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX5128Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX5128Rows5(a *integerArgs)
-
-//go:noescape
-func integerAVX5128Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5128Rows7(a *integerArgs)
-
-//go:noescape
-func integerAVX5128Rows8(a *integerArgs)
-
-//go:noescape
-func integerAVX512FP4Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX512FP4Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX512FP4Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX512FP4Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX512FP4Rows5(a *integerArgs)
-
-//go:noescape
-func integerAVX512FP4Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX512FP4Rows7(a *integerArgs)
-
-//go:noescape
-func integerAVX512FP4Rows8(a *integerArgs)
-
-//go:noescape
-func integerAVX512LevelsRows1(a *integerArgs)
-
-//go:noescape
-func integerAVX512LevelsRows2(a *integerArgs)
-
-//go:noescape
-func integerAVX512LevelsRows3(a *integerArgs)
-
-//go:noescape
-func integerAVX512LevelsRows4(a *integerArgs)
-
-//go:noescape
-func integerAVX512LevelsRows5(a *integerArgs)
-
-//go:noescape
-func integerAVX512LevelsRows6(a *integerArgs)
-
-//go:noescape
-func integerAVX512LevelsRows7(a *integerArgs)
-
-//go:noescape
-func integerAVX512LevelsRows8(a *integerArgs)
 
 // integerAVX2 has the kernels by format and number of rows.
 var integerAVX2 = [integerFormats][4]func(a *integerArgs){
 	integer2: {
-		integerAVX22Rows1,
-		integerAVX22Rows2,
-		integerAVX22Rows3,
-		integerAVX22Rows4,
+		integerAVX22Rows1, integerAVX22Rows2, integerAVX22Rows3, integerAVX22Rows4,
 	},
 	integer3: {
-		integerAVX23Rows1,
-		integerAVX23Rows2,
-		integerAVX23Rows3,
-		integerAVX23Rows4,
+		integerAVX23Rows1, integerAVX23Rows2, integerAVX23Rows3, integerAVX23Rows4,
 	},
 	integer4: {
-		integerAVX24Rows1,
-		integerAVX24Rows2,
-		integerAVX24Rows3,
-		integerAVX24Rows4,
+		integerAVX24Rows1, integerAVX24Rows2, integerAVX24Rows3, integerAVX24Rows4,
 	},
 	integer5: {
-		integerAVX25Rows1,
-		integerAVX25Rows2,
-		integerAVX25Rows3,
-		integerAVX25Rows4,
+		integerAVX25Rows1, integerAVX25Rows2, integerAVX25Rows3, integerAVX25Rows4,
 	},
 	integer6: {
-		integerAVX26Rows1,
-		integerAVX26Rows2,
-		integerAVX26Rows3,
-		integerAVX26Rows4,
+		integerAVX26Rows1, integerAVX26Rows2, integerAVX26Rows3, integerAVX26Rows4,
 	},
 	integer8: {
-		integerAVX28Rows1,
-		integerAVX28Rows2,
-		integerAVX28Rows3,
-		integerAVX28Rows4,
+		integerAVX28Rows1, integerAVX28Rows2, integerAVX28Rows3, integerAVX28Rows4,
 	},
 	integerFP4: {
-		integerAVX2FP4Rows1,
-		integerAVX2FP4Rows2,
-		integerAVX2FP4Rows3,
-		integerAVX2FP4Rows4,
+		integerAVX2FP4Rows1, integerAVX2FP4Rows2, integerAVX2FP4Rows3, integerAVX2FP4Rows4,
 	},
 	integerLevels: {
-		integerAVX2LevelsRows1,
-		integerAVX2LevelsRows2,
-		integerAVX2LevelsRows3,
-		integerAVX2LevelsRows4,
+		integerAVX2LevelsRows1, integerAVX2LevelsRows2, integerAVX2LevelsRows3, integerAVX2LevelsRows4,
 	},
 }
-
-//go:noescape
-func integerAVX22Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX22Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX22Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX22Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX23Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX23Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX23Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX23Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX24Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX24Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX24Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX24Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX25Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX25Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX25Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX25Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX26Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX26Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX26Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX26Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX28Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX28Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX28Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX28Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX2FP4Rows1(a *integerArgs)
-
-//go:noescape
-func integerAVX2FP4Rows2(a *integerArgs)
-
-//go:noescape
-func integerAVX2FP4Rows3(a *integerArgs)
-
-//go:noescape
-func integerAVX2FP4Rows4(a *integerArgs)
-
-//go:noescape
-func integerAVX2LevelsRows1(a *integerArgs)
-
-//go:noescape
-func integerAVX2LevelsRows2(a *integerArgs)
-
-//go:noescape
-func integerAVX2LevelsRows3(a *integerArgs)
-
-//go:noescape
-func integerAVX2LevelsRows4(a *integerArgs)
 
 // integerVNNI has the kernels by format and number of rows.
 var integerVNNI = [integerFormats][4]func(a *integerArgs){
 	integer2: {
-		integerVNNI2Rows1,
-		integerVNNI2Rows2,
-		integerVNNI2Rows3,
-		integerVNNI2Rows4,
+		integerVNNI2Rows1, integerVNNI2Rows2, integerVNNI2Rows3, integerVNNI2Rows4,
 	},
 	integer3: {
-		integerVNNI3Rows1,
-		integerVNNI3Rows2,
-		integerVNNI3Rows3,
-		integerVNNI3Rows4,
+		integerVNNI3Rows1, integerVNNI3Rows2, integerVNNI3Rows3, integerVNNI3Rows4,
 	},
 	integer4: {
-		integerVNNI4Rows1,
-		integerVNNI4Rows2,
-		integerVNNI4Rows3,
-		integerVNNI4Rows4,
+		integerVNNI4Rows1, integerVNNI4Rows2, integerVNNI4Rows3, integerVNNI4Rows4,
 	},
 	integer5: {
-		integerVNNI5Rows1,
-		integerVNNI5Rows2,
-		integerVNNI5Rows3,
-		integerVNNI5Rows4,
+		integerVNNI5Rows1, integerVNNI5Rows2, integerVNNI5Rows3, integerVNNI5Rows4,
 	},
 	integer6: {
-		integerVNNI6Rows1,
-		integerVNNI6Rows2,
-		integerVNNI6Rows3,
-		integerVNNI6Rows4,
+		integerVNNI6Rows1, integerVNNI6Rows2, integerVNNI6Rows3, integerVNNI6Rows4,
 	},
 	integer8: {
-		integerVNNI8Rows1,
-		integerVNNI8Rows2,
-		integerVNNI8Rows3,
-		integerVNNI8Rows4,
+		integerVNNI8Rows1, integerVNNI8Rows2, integerVNNI8Rows3, integerVNNI8Rows4,
 	},
 	integerFP4: {
-		integerVNNIFP4Rows1,
-		integerVNNIFP4Rows2,
-		integerVNNIFP4Rows3,
-		integerVNNIFP4Rows4,
+		integerVNNIFP4Rows1, integerVNNIFP4Rows2, integerVNNIFP4Rows3, integerVNNIFP4Rows4,
 	},
 	integerLevels: {
-		integerVNNILevelsRows1,
-		integerVNNILevelsRows2,
-		integerVNNILevelsRows3,
-		integerVNNILevelsRows4,
+		integerVNNILevelsRows1, integerVNNILevelsRows2, integerVNNILevelsRows3, integerVNNILevelsRows4,
 	},
 }
 
-//go:noescape
-func integerVNNI2Rows1(a *integerArgs)
+var integerPanelRows = [6]func(a *integerArgs){
+	integerPanelRows1, integerPanelRows2, integerPanelRows3, integerPanelRows4,
+	integerPanelRows5, integerPanelRows6,
+}
 
-//go:noescape
-func integerVNNI2Rows2(a *integerArgs)
+var integerPlainRows = [6]func(a *integerArgs){
+	integerPlainRows1, integerPlainRows2, integerPlainRows3, integerPlainRows4,
+	integerPlainRows5, integerPlainRows6,
+}
 
-//go:noescape
-func integerVNNI2Rows3(a *integerArgs)
-
-//go:noescape
-func integerVNNI2Rows4(a *integerArgs)
-
-//go:noescape
-func integerVNNI3Rows1(a *integerArgs)
-
-//go:noescape
-func integerVNNI3Rows2(a *integerArgs)
-
-//go:noescape
-func integerVNNI3Rows3(a *integerArgs)
-
-//go:noescape
-func integerVNNI3Rows4(a *integerArgs)
-
-//go:noescape
-func integerVNNI4Rows1(a *integerArgs)
-
-//go:noescape
-func integerVNNI4Rows2(a *integerArgs)
-
-//go:noescape
-func integerVNNI4Rows3(a *integerArgs)
-
-//go:noescape
-func integerVNNI4Rows4(a *integerArgs)
-
-//go:noescape
-func integerVNNI5Rows1(a *integerArgs)
-
-//go:noescape
-func integerVNNI5Rows2(a *integerArgs)
-
-//go:noescape
-func integerVNNI5Rows3(a *integerArgs)
-
-//go:noescape
-func integerVNNI5Rows4(a *integerArgs)
-
-//go:noescape
-func integerVNNI6Rows1(a *integerArgs)
-
-//go:noescape
-func integerVNNI6Rows2(a *integerArgs)
-
-//go:noescape
-func integerVNNI6Rows3(a *integerArgs)
-
-//go:noescape
-func integerVNNI6Rows4(a *integerArgs)
-
-//go:noescape
-func integerVNNI8Rows1(a *integerArgs)
-
-//go:noescape
-func integerVNNI8Rows2(a *integerArgs)
-
-//go:noescape
-func integerVNNI8Rows3(a *integerArgs)
-
-//go:noescape
-func integerVNNI8Rows4(a *integerArgs)
-
-//go:noescape
-func integerVNNIFP4Rows1(a *integerArgs)
-
-//go:noescape
-func integerVNNIFP4Rows2(a *integerArgs)
-
-//go:noescape
-func integerVNNIFP4Rows3(a *integerArgs)
-
-//go:noescape
-func integerVNNIFP4Rows4(a *integerArgs)
-
-//go:noescape
-func integerVNNILevelsRows1(a *integerArgs)
-
-//go:noescape
-func integerVNNILevelsRows2(a *integerArgs)
-
-//go:noescape
-func integerVNNILevelsRows3(a *integerArgs)
-
-//go:noescape
-func integerVNNILevelsRows4(a *integerArgs)
+var integerWideRows = [6]func(a *integerArgs){
+	integerWideRows1, integerWideRows2, integerWideRows3, integerWideRows4,
+	integerWideRows5, integerWideRows6,
+}
 
 // unpackAVX2 has what unpacks panels, by format, and multiplyAVX2 what multiplies them, by format and number of rows.
 var unpackAVX2 = [integerFormats]func(a *integerArgs){
@@ -588,96 +123,16 @@ var unpackAVX2 = [integerFormats]func(a *integerArgs){
 	integerLevels: integerUnpackAVX2Levels,
 }
 
-var multiplyAVX2 = [integerFormats][6]func(a *integerArgs){
-	integer2: {
-		integerPlainRows1,
-		integerPlainRows2,
-		integerPlainRows3,
-		integerPlainRows4,
-		integerPlainRows5,
-		integerPlainRows6,
-	},
-	integer3: {
-		integerPlainRows1,
-		integerPlainRows2,
-		integerPlainRows3,
-		integerPlainRows4,
-		integerPlainRows5,
-		integerPlainRows6,
-	},
-	integer4: {
-		integerPlainRows1,
-		integerPlainRows2,
-		integerPlainRows3,
-		integerPlainRows4,
-		integerPlainRows5,
-		integerPlainRows6,
-	},
-	integer5: {
-		integerWideRows1,
-		integerWideRows2,
-		integerWideRows3,
-		integerWideRows4,
-		integerWideRows5,
-		integerWideRows6,
-	},
-	integer6: {
-		integerWideRows1,
-		integerWideRows2,
-		integerWideRows3,
-		integerWideRows4,
-		integerWideRows5,
-		integerWideRows6,
-	},
-	integer8: {
-		integerPlainRows1,
-		integerPlainRows2,
-		integerPlainRows3,
-		integerPlainRows4,
-		integerPlainRows5,
-		integerPlainRows6,
-	},
-	integerFP4: {
-		integerWideRows1,
-		integerWideRows2,
-		integerWideRows3,
-		integerWideRows4,
-		integerWideRows5,
-		integerWideRows6,
-	},
-	integerLevels: {
-		integerPlainRows1,
-		integerPlainRows2,
-		integerPlainRows3,
-		integerPlainRows4,
-		integerPlainRows5,
-		integerPlainRows6,
-	},
+var multiplyAVX2 = [integerFormats]*[6]func(a *integerArgs){
+	integer2:      &integerPlainRows,
+	integer3:      &integerPlainRows,
+	integer4:      &integerPlainRows,
+	integer5:      &integerWideRows,
+	integer6:      &integerWideRows,
+	integer8:      &integerPlainRows,
+	integerFP4:    &integerWideRows,
+	integerLevels: &integerPlainRows,
 }
-
-//go:noescape
-func integerUnpackAVX22(a *integerArgs)
-
-//go:noescape
-func integerUnpackAVX23(a *integerArgs)
-
-//go:noescape
-func integerUnpackAVX24(a *integerArgs)
-
-//go:noescape
-func integerUnpackAVX25(a *integerArgs)
-
-//go:noescape
-func integerUnpackAVX26(a *integerArgs)
-
-//go:noescape
-func integerUnpackAVX28(a *integerArgs)
-
-//go:noescape
-func integerUnpackAVX2FP4(a *integerArgs)
-
-//go:noescape
-func integerUnpackAVX2Levels(a *integerArgs)
 
 // unpackVNNI has what unpacks panels, by format, and multiplyVNNI what multiplies them, by format and number of rows.
 var unpackVNNI = [integerFormats]func(a *integerArgs){
@@ -691,183 +146,189 @@ var unpackVNNI = [integerFormats]func(a *integerArgs){
 	integerLevels: integerUnpackVNNILevels,
 }
 
-var multiplyVNNI = [integerFormats][6]func(a *integerArgs){
-	integer2: {
-		integerPanelRows1,
-		integerPanelRows2,
-		integerPanelRows3,
-		integerPanelRows4,
-		integerPanelRows5,
-		integerPanelRows6,
-	},
-	integer3: {
-		integerPanelRows1,
-		integerPanelRows2,
-		integerPanelRows3,
-		integerPanelRows4,
-		integerPanelRows5,
-		integerPanelRows6,
-	},
-	integer4: {
-		integerPanelRows1,
-		integerPanelRows2,
-		integerPanelRows3,
-		integerPanelRows4,
-		integerPanelRows5,
-		integerPanelRows6,
-	},
-	integer5: {
-		integerPanelRows1,
-		integerPanelRows2,
-		integerPanelRows3,
-		integerPanelRows4,
-		integerPanelRows5,
-		integerPanelRows6,
-	},
-	integer6: {
-		integerPanelRows1,
-		integerPanelRows2,
-		integerPanelRows3,
-		integerPanelRows4,
-		integerPanelRows5,
-		integerPanelRows6,
-	},
-	integer8: {
-		integerPanelRows1,
-		integerPanelRows2,
-		integerPanelRows3,
-		integerPanelRows4,
-		integerPanelRows5,
-		integerPanelRows6,
-	},
-	integerFP4: {
-		integerPanelRows1,
-		integerPanelRows2,
-		integerPanelRows3,
-		integerPanelRows4,
-		integerPanelRows5,
-		integerPanelRows6,
-	},
-	integerLevels: {
-		integerPanelRows1,
-		integerPanelRows2,
-		integerPanelRows3,
-		integerPanelRows4,
-		integerPanelRows5,
-		integerPanelRows6,
-	},
+var multiplyVNNI = [integerFormats]*[6]func(a *integerArgs){
+	integer2:      &integerPanelRows,
+	integer3:      &integerPanelRows,
+	integer4:      &integerPanelRows,
+	integer5:      &integerPanelRows,
+	integer6:      &integerPanelRows,
+	integer8:      &integerPanelRows,
+	integerFP4:    &integerPanelRows,
+	integerLevels: &integerPanelRows,
 }
 
-//go:noescape
-func integerUnpackVNNI8(a *integerArgs)
-
-//go:noescape
-func integerUnpackVNNILevels(a *integerArgs)
-
-//go:noescape
+// Arguments are in the memory of a Scratch, so none of these need to say that they keep no pointer.
+func integerAVX5122Rows1(a *integerArgs)
+func integerAVX5122Rows2(a *integerArgs)
+func integerAVX5122Rows3(a *integerArgs)
+func integerAVX5122Rows4(a *integerArgs)
+func integerAVX5122Rows5(a *integerArgs)
+func integerAVX5122Rows6(a *integerArgs)
+func integerAVX5122Rows7(a *integerArgs)
+func integerAVX5122Rows8(a *integerArgs)
+func integerAVX5123Rows1(a *integerArgs)
+func integerAVX5123Rows2(a *integerArgs)
+func integerAVX5123Rows3(a *integerArgs)
+func integerAVX5123Rows4(a *integerArgs)
+func integerAVX5123Rows5(a *integerArgs)
+func integerAVX5123Rows6(a *integerArgs)
+func integerAVX5123Rows7(a *integerArgs)
+func integerAVX5123Rows8(a *integerArgs)
+func integerAVX5124Rows1(a *integerArgs)
+func integerAVX5124Rows2(a *integerArgs)
+func integerAVX5124Rows3(a *integerArgs)
+func integerAVX5124Rows4(a *integerArgs)
+func integerAVX5124Rows5(a *integerArgs)
+func integerAVX5124Rows6(a *integerArgs)
+func integerAVX5124Rows7(a *integerArgs)
+func integerAVX5124Rows8(a *integerArgs)
+func integerAVX5125Rows1(a *integerArgs)
+func integerAVX5125Rows2(a *integerArgs)
+func integerAVX5125Rows3(a *integerArgs)
+func integerAVX5125Rows4(a *integerArgs)
+func integerAVX5125Rows5(a *integerArgs)
+func integerAVX5125Rows6(a *integerArgs)
+func integerAVX5125Rows7(a *integerArgs)
+func integerAVX5125Rows8(a *integerArgs)
+func integerAVX5126Rows1(a *integerArgs)
+func integerAVX5126Rows2(a *integerArgs)
+func integerAVX5126Rows3(a *integerArgs)
+func integerAVX5126Rows4(a *integerArgs)
+func integerAVX5126Rows5(a *integerArgs)
+func integerAVX5126Rows6(a *integerArgs)
+func integerAVX5126Rows7(a *integerArgs)
+func integerAVX5126Rows8(a *integerArgs)
+func integerAVX5128Rows1(a *integerArgs)
+func integerAVX5128Rows2(a *integerArgs)
+func integerAVX5128Rows3(a *integerArgs)
+func integerAVX5128Rows4(a *integerArgs)
+func integerAVX5128Rows5(a *integerArgs)
+func integerAVX5128Rows6(a *integerArgs)
+func integerAVX5128Rows7(a *integerArgs)
+func integerAVX5128Rows8(a *integerArgs)
+func integerAVX512FP4Rows1(a *integerArgs)
+func integerAVX512FP4Rows2(a *integerArgs)
+func integerAVX512FP4Rows3(a *integerArgs)
+func integerAVX512FP4Rows4(a *integerArgs)
+func integerAVX512FP4Rows5(a *integerArgs)
+func integerAVX512FP4Rows6(a *integerArgs)
+func integerAVX512FP4Rows7(a *integerArgs)
+func integerAVX512FP4Rows8(a *integerArgs)
+func integerAVX512LevelsRows1(a *integerArgs)
+func integerAVX512LevelsRows2(a *integerArgs)
+func integerAVX512LevelsRows3(a *integerArgs)
+func integerAVX512LevelsRows4(a *integerArgs)
+func integerAVX512LevelsRows5(a *integerArgs)
+func integerAVX512LevelsRows6(a *integerArgs)
+func integerAVX512LevelsRows7(a *integerArgs)
+func integerAVX512LevelsRows8(a *integerArgs)
+func integerAVX22Rows1(a *integerArgs)
+func integerAVX22Rows2(a *integerArgs)
+func integerAVX22Rows3(a *integerArgs)
+func integerAVX22Rows4(a *integerArgs)
+func integerAVX23Rows1(a *integerArgs)
+func integerAVX23Rows2(a *integerArgs)
+func integerAVX23Rows3(a *integerArgs)
+func integerAVX23Rows4(a *integerArgs)
+func integerAVX24Rows1(a *integerArgs)
+func integerAVX24Rows2(a *integerArgs)
+func integerAVX24Rows3(a *integerArgs)
+func integerAVX24Rows4(a *integerArgs)
+func integerAVX25Rows1(a *integerArgs)
+func integerAVX25Rows2(a *integerArgs)
+func integerAVX25Rows3(a *integerArgs)
+func integerAVX25Rows4(a *integerArgs)
+func integerAVX26Rows1(a *integerArgs)
+func integerAVX26Rows2(a *integerArgs)
+func integerAVX26Rows3(a *integerArgs)
+func integerAVX26Rows4(a *integerArgs)
+func integerAVX28Rows1(a *integerArgs)
+func integerAVX28Rows2(a *integerArgs)
+func integerAVX28Rows3(a *integerArgs)
+func integerAVX28Rows4(a *integerArgs)
+func integerAVX2FP4Rows1(a *integerArgs)
+func integerAVX2FP4Rows2(a *integerArgs)
+func integerAVX2FP4Rows3(a *integerArgs)
+func integerAVX2FP4Rows4(a *integerArgs)
+func integerAVX2LevelsRows1(a *integerArgs)
+func integerAVX2LevelsRows2(a *integerArgs)
+func integerAVX2LevelsRows3(a *integerArgs)
+func integerAVX2LevelsRows4(a *integerArgs)
+func integerVNNI2Rows1(a *integerArgs)
+func integerVNNI2Rows2(a *integerArgs)
+func integerVNNI2Rows3(a *integerArgs)
+func integerVNNI2Rows4(a *integerArgs)
+func integerVNNI3Rows1(a *integerArgs)
+func integerVNNI3Rows2(a *integerArgs)
+func integerVNNI3Rows3(a *integerArgs)
+func integerVNNI3Rows4(a *integerArgs)
+func integerVNNI4Rows1(a *integerArgs)
+func integerVNNI4Rows2(a *integerArgs)
+func integerVNNI4Rows3(a *integerArgs)
+func integerVNNI4Rows4(a *integerArgs)
+func integerVNNI5Rows1(a *integerArgs)
+func integerVNNI5Rows2(a *integerArgs)
+func integerVNNI5Rows3(a *integerArgs)
+func integerVNNI5Rows4(a *integerArgs)
+func integerVNNI6Rows1(a *integerArgs)
+func integerVNNI6Rows2(a *integerArgs)
+func integerVNNI6Rows3(a *integerArgs)
+func integerVNNI6Rows4(a *integerArgs)
+func integerVNNI8Rows1(a *integerArgs)
+func integerVNNI8Rows2(a *integerArgs)
+func integerVNNI8Rows3(a *integerArgs)
+func integerVNNI8Rows4(a *integerArgs)
+func integerVNNIFP4Rows1(a *integerArgs)
+func integerVNNIFP4Rows2(a *integerArgs)
+func integerVNNIFP4Rows3(a *integerArgs)
+func integerVNNIFP4Rows4(a *integerArgs)
+func integerVNNILevelsRows1(a *integerArgs)
+func integerVNNILevelsRows2(a *integerArgs)
+func integerVNNILevelsRows3(a *integerArgs)
+func integerVNNILevelsRows4(a *integerArgs)
 func integerPanelRows1(a *integerArgs)
-
-//go:noescape
 func integerPanelRows2(a *integerArgs)
-
-//go:noescape
 func integerPanelRows3(a *integerArgs)
-
-//go:noescape
 func integerPanelRows4(a *integerArgs)
-
-//go:noescape
 func integerPanelRows5(a *integerArgs)
-
-//go:noescape
 func integerPanelRows6(a *integerArgs)
-
-//go:noescape
 func integerPlainRows1(a *integerArgs)
-
-//go:noescape
 func integerPlainRows2(a *integerArgs)
-
-//go:noescape
 func integerPlainRows3(a *integerArgs)
-
-//go:noescape
 func integerPlainRows4(a *integerArgs)
-
-//go:noescape
 func integerPlainRows5(a *integerArgs)
-
-//go:noescape
 func integerPlainRows6(a *integerArgs)
-
-//go:noescape
 func integerWideRows1(a *integerArgs)
-
-//go:noescape
 func integerWideRows2(a *integerArgs)
-
-//go:noescape
 func integerWideRows3(a *integerArgs)
-
-//go:noescape
 func integerWideRows4(a *integerArgs)
-
-//go:noescape
 func integerWideRows5(a *integerArgs)
-
-//go:noescape
 func integerWideRows6(a *integerArgs)
-
-//go:noescape
+func integerUnpackAVX22(a *integerArgs)
+func integerUnpackAVX23(a *integerArgs)
+func integerUnpackAVX24(a *integerArgs)
+func integerUnpackAVX25(a *integerArgs)
+func integerUnpackAVX26(a *integerArgs)
+func integerUnpackAVX28(a *integerArgs)
+func integerUnpackAVX2FP4(a *integerArgs)
+func integerUnpackAVX2Levels(a *integerArgs)
+func integerUnpackVNNI8(a *integerArgs)
+func integerUnpackVNNILevels(a *integerArgs)
 func factorsKAVX512(a *integerArgs)
-
-//go:noescape
 func factors6KAVX512(a *integerArgs)
-
-//go:noescape
 func factorsXSAVX512(a *integerArgs)
-
-//go:noescape
 func factors2KAVX512(a *integerArgs)
-
-//go:noescape
 func factorsKAVX2(a *integerArgs)
-
-//go:noescape
 func factors6KAVX2(a *integerArgs)
-
-//go:noescape
 func factorsXSAVX2(a *integerArgs)
-
-//go:noescape
 func factors2KAVX2(a *integerArgs)
-
-//go:noescape
 func integerAMX(a *integerArgs)
-
-//go:noescape
 func integerAMXSigned(a *integerArgs)
-
-//go:noescape
 func integerAMXPoints(a *integerArgs)
-
-//go:noescape
 func integerMany(a *integerArgs)
-
-//go:noescape
 func integerManySigned(a *integerArgs)
-
-//go:noescape
 func integerManyPoints(a *integerArgs)
-
-//go:noescape
 func integerSuper(a *integerArgs)
-
-//go:noescape
 func integerSuperLeast(a *integerArgs)
-
-//go:noescape
 func integerSuperLeast2(a *integerArgs)
-
-//go:noescape
 func integerWide8(a *integerArgs)

@@ -8,7 +8,7 @@ import "unsafe"
 type panelKernels struct {
 	packed   *[integerFormats][packedRows]func(*integerArgs) // for few rows
 	unpack   *[integerFormats]func(*integerArgs)
-	multiply *[integerFormats][panelRows]func(*integerArgs)
+	multiply *[integerFormats]*[panelRows]func(*integerArgs)
 	split    bool // codes of 8 bits are two planes
 }
 
