@@ -421,12 +421,15 @@ func (b *Backend) relay(list []product) {
 	b.teams(name, form.shared(&w.Layout), form.groups, list)
 }
 
-// teams launches a kernel whose blocks have teams of warps for tiles: more if tiles are fewer than multiprocessors or many
-// for each, or if table lookups take warps long, and no more than there are chunks, of chunk blocks of columns each.
+// teams launches a kernel whose blocks have teams of warps for tiles: more if tiles are fewer than multiprocessors, twice that for
+// one row, or many for each, or if table lookups take warps long, and no more than there are chunks, of chunk blocks of columns each.
 func (b *Backend) teams(name string, shared, chunk int, list []product, more ...any) {
 	w, tiles := list[0].w, tilesOf(list)
-	shift := 2
-	if tiles <= b.info.Multiprocessors || tiles >= 1000 || w.tabled {
+	shift, few := 2, b.info.Multiprocessors
+	if list[0].rows == 1 && !w.super() {
+		few *= 2 // all blocks that run at once then have a tile
+	}
+	if tiles <= few || tiles >= 1000 || w.tabled {
 		shift = 3
 	}
 	for shift > 0 && 1<<shift > (w.Layout.Groups+chunk-1)/chunk {
