@@ -206,23 +206,26 @@ func TestEncodeWithinStopsAtTheLimit(t *testing.T) {
 // FuzzEncodeWithin checks, for any text in three parts with a trusted middle, that it has the
 // control tokens of the middle alone, and decodes to the text.
 func FuzzEncodeWithin(f *testing.F) {
-	tok := mustNew(f, tinyFile(f))
+	both := []*Tokenizer{mustNew(f, tinyFile(f)), mustNew(f, charactersFile(f))}
+	f.Add("<|tool_", "<|tool_call><|\"|>", "▁call>")
 	f.Add("<|im_", "<|im_end|>\n", "start|>")
 	f.Add("<think>", "<|im_start|>user\n", "\u0301<tool_call>")
 	f.Add("\xe2\x82", "<|im_end|>", "\xac\u0338")
 	f.Fuzz(func(t *testing.T, before, middle, after string) {
 		middle = strings.ToValidUTF8(middle, "?") // as templates are
 		text := before + middle + after
-		ids, ok := tok.EncodeWithin(text, [][2]int{{len(before), len(before) + len(middle)}}, 0)
-		if !ok {
-			t.Fatal("over a limit that is none")
-		}
-		if got, want := controls(tok, ids), controls(tok, tok.Encode(middle)); !slices.Equal(got, want) {
-			t.Errorf("control tokens %v, want %v", got, want)
-		}
-		valid := validUTF8(before) + middle + validUTF8(after)
-		if got, want := tok.Decode(ids, false), composeNFC(valid); composeNFC(got) != want {
-			t.Errorf("decodes to %q, want %q", got, want)
+		for _, tok := range both {
+			ids, ok := tok.EncodeWithin(text, [][2]int{{len(before), len(before) + len(middle)}}, 0)
+			if !ok {
+				t.Fatal("over a limit that is none")
+			}
+			if got, want := controls(tok, ids), controls(tok, tok.Encode(middle)); !slices.Equal(got, want) {
+				t.Errorf("control tokens %v, want %v", got, want)
+			}
+			valid := validUTF8(before) + middle + validUTF8(after)
+			if got, want := tok.normalize(tok.Decode(ids, false)), tok.normalize(valid); got != want {
+				t.Errorf("decodes to %q, want %q", got, want)
+			}
 		}
 	})
 }
