@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -60,10 +61,12 @@ type simulation struct {
 
 // rivals are the other sources of a simulation.
 type rivals struct {
-	block   func(runs, tokens int) float64 // milliseconds of a call of a drafter of blocks of 16
+	block   func(runs, tokens int) float64 // milliseconds of a call of a drafter of blocks
 	blocked []float64                      // as accepts
 	match   float64                        // share of stretches of a text for which there is something to copy
 	copied  []float64                      // as accepts
+	drafts  int                            // of a block; 0: 16
+	alike   bool                           // all drafts of a drafter have the mean chance, and the drafter says so
 }
 
 // chance is the mean chance of draft j of a source if those before it are accepted.
@@ -161,7 +164,9 @@ func (s *simulation) draft(rng *rand.Rand, batch []Run) (drafts []Draft, chances
 			}
 			a := s.chance(run.Source, j)
 			if s.prob != nil && run.Source.Computed() {
-				a = math.Pow(rng.Float64(), 1/a-1) // the mean is the same
+				if !s.alike {
+					a = math.Pow(rng.Float64(), 1/a-1) // the mean is the same
+				}
 				d.Probs = append(d.Probs, float32(s.prob(a, rng.Float64())))
 			}
 			d.Tokens, list = append(d.Tokens, 0), append(list, a)
@@ -177,8 +182,12 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 	rng := rand.New(rand.NewPCG(seed, 77))
 	c := NewController()
 	c.Blocks[Beside] = 16
+	if s.drafts > 0 {
+		c.Blocks[Beside] = s.drafts
+	}
 	var records []*Record
-	var made, waiting []int
+	var made []int
+	var waiting [][2]int // rows, by drafter
 	var ideal, taken [2]float64
 	seen, drafted := map[int]int{}, false // passes by size
 	measured := func(ms, speed float64) time.Duration {
@@ -193,7 +202,7 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 	for round := range rounds {
 		for n := s.size(round); len(records) != n; {
 			if len(records) < n {
-				records, made, waiting = append(records, &Record{}), append(made, 0), append(waiting, 0)
+				records, made, waiting = append(records, &Record{}), append(made, 0), append(waiting, [2]int{})
 			} else {
 				records, made, waiting = records[1:], made[1:], waiting[1:]
 			}
@@ -216,10 +225,12 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		}
 		ms, depths := s.calls(batch, drafts)
 		late := 0.0
-		for i, d := range depths[0] {
-			if waiting[i] = min(waiting[i]+1, 24); d > 0 {
-				late += s.again * float64(waiting[i]-1)
-				waiting[i] = 0
+		for i := range batch {
+			for k := range ms {
+				if waiting[i][k] = min(waiting[i][k]+1, 24); depths[k][i] > 0 {
+					late += s.again * float64(waiting[i][k]-1)
+					waiting[i][k] = 0
+				}
 			}
 		}
 		if late > 0 {
@@ -413,9 +424,8 @@ func TestWorlds(t *testing.T) {
 	}
 }
 
-// TestSourcesCompete compares a controller that has a head, a block drafter and copies with those that have one of them: from the
-// beginning it is at most 1 % slower than the fastest of them on average.
-func TestSourcesCompete(t *testing.T) {
+// contests are the worlds in which a head, a block drafter and copies compete.
+func contests() []simulation {
 	gpu := stairs(1, 1, 2, 1.1, 4, 1.28, 8, 1.38, 16, 1.75, 32, 2.45, 64, 3.85, 128, 6.7)
 	cpu := points(1, 1, 2, 1.12, 4, 1.28, 7, 1.56, 8, 1.84, 9, 1.58, 12, 1.84, 16, 2.2, 24, 2.55, 32, 3.3, 48, 4.4)
 	step := func(ms float64) func(d, runs int) float64 {
@@ -427,20 +437,56 @@ func TestSourcesCompete(t *testing.T) {
 	calibrated := func(a, _ float64) float64 { return a }
 	published, head, code, prose := []float64{0.75}, []float64{0.66}, []float64{0.9}, []float64{0.4}
 	worlds := []simulation{
-		{name: "1: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose}, size: always(1), noise: 0.01},
-		{name: "4: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose}, size: always(4), noise: 0.01},
-		{name: "8: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose}, size: always(8), noise: 0.01},
-		{name: "1: published, cpu", verify: cpu, head: step(1.1), accepts: head, rivals: rivals{call(3), published, 0.1, prose}, size: always(1), noise: 0.1},
-		{name: "1: as good, but slower", verify: gpu, head: step(0.5), accepts: published, rivals: rivals{call(4), published, 0.1, prose}, size: always(1), noise: 0.05},
-		{name: "1: as good as the head", verify: cpu, head: step(0.8), accepts: published, rivals: rivals{call(2.4), published, 0.1, prose}, size: always(1), noise: 0.1},
-		{name: "1: made for another model", verify: gpu, head: step(0.5), accepts: published, rivals: rivals{call(1), []float64{0.05}, 0.1, prose}, size: always(1), noise: 0.05},
-		{name: "4: made for another model", verify: cpu, head: step(1.1), accepts: published, rivals: rivals{call(2), []float64{0.05}, 0.1, prose}, size: always(4), noise: 0.1},
-		{name: "1: bad head", verify: gpu, head: step(0.5), accepts: []float64{0.1}, rivals: rivals{call(1.2), published, 0.1, prose}, size: always(1), noise: 0.05},
-		{name: "1: good first drafts", verify: gpu, head: step(0.5), accepts: []float64{0.85, 0.5, 0.3}, rivals: rivals{call(1.2), []float64{0.7, 0.8, 0.85}, 0.1, prose}, size: always(1), noise: 0.01},
-		{name: "1: edits", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.9, []float64{0.95}}, size: always(1), noise: 0.05},
-		{name: "2: code", verify: cpu, head: step(1.1), accepts: published, rivals: rivals{call(3), []float64{0.8}, 0.5, code}, size: always(2), noise: 0.1},
-		{name: "8: nothing pays", verify: linear(0.4), head: step(2), accepts: []float64{0.3}, rivals: rivals{call(8), []float64{0.3}, 0.1, []float64{0.2}}, size: always(8), noise: 0.1},
+		{name: "1: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose, 0, false}, size: always(1), noise: 0.01},
+		{name: "4: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose, 0, false}, size: always(4), noise: 0.01},
+		{name: "8: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose, 0, false}, size: always(8), noise: 0.01},
+		{name: "1: published, cpu", verify: cpu, head: step(1.1), accepts: head, rivals: rivals{call(3), published, 0.1, prose, 0, false}, size: always(1), noise: 0.1},
+		{name: "1: as good, but slower", verify: gpu, head: step(0.5), accepts: published, rivals: rivals{call(4), published, 0.1, prose, 0, false}, size: always(1), noise: 0.05},
+		{name: "1: as good as the head", verify: cpu, head: step(0.8), accepts: published, rivals: rivals{call(2.4), published, 0.1, prose, 0, false}, size: always(1), noise: 0.1},
+		{name: "1: made for another model", verify: gpu, head: step(0.5), accepts: published, rivals: rivals{call(1), []float64{0.05}, 0.1, prose, 0, false}, size: always(1), noise: 0.05},
+		{name: "4: made for another model", verify: cpu, head: step(1.1), accepts: published, rivals: rivals{call(2), []float64{0.05}, 0.1, prose, 0, false}, size: always(4), noise: 0.1},
+		{name: "1: bad head", verify: gpu, head: step(0.5), accepts: []float64{0.1}, rivals: rivals{call(1.2), published, 0.1, prose, 0, false}, size: always(1), noise: 0.05},
+		{name: "1: good first drafts", verify: gpu, head: step(0.5), accepts: []float64{0.85, 0.5, 0.3}, rivals: rivals{call(1.2), []float64{0.7, 0.8, 0.85}, 0.1, prose, 0, false}, size: always(1), noise: 0.01},
+		{name: "1: edits", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.9, []float64{0.95}, 0, false}, size: always(1), noise: 0.05},
+		{name: "2: code", verify: cpu, head: step(1.1), accepts: published, rivals: rivals{call(3), []float64{0.8}, 0.5, code, 0, false}, size: always(2), noise: 0.1},
+		{name: "8: nothing pays", verify: linear(0.4), head: step(2), accepts: []float64{0.3}, rivals: rivals{call(8), []float64{0.3}, 0.1, []float64{0.2}, 0, false}, size: always(8), noise: 0.1},
 	}
+	// An H200 with drafters whose chances are published: of a block of 8, and a head.
+	h200 := map[string]struct {
+		verify func(int) float64
+		head   func(d, runs int) float64
+		block  func(int) float64
+	}{
+		"9b": {
+			stairs(1, 0.184, 2, 0.206, 4, 0.243, 8, 0.268, 16, 0.33, 24, 0.39, 32, 0.443, 64, 0.68, 96, 0.98),
+			func(d, runs int) float64 { return 0.1*min(float64(d), 1) + float64(d)*(0.13+0.01*float64(runs)) },
+			stairs(1, 0.05, 4, 0.065, 8, 0.15),
+		},
+		"27b": {
+			stairs(1, 0.514, 2, 0.56, 4, 0.637, 8, 0.7, 16, 0.862, 24, 1.12, 32, 1.35, 64, 2.4, 96, 3.5),
+			func(d, runs int) float64 { return 0.1*min(float64(d), 1) + float64(d)*(0.22+0.015*float64(runs)) },
+			stairs(1, 0.06, 4, 0.09, 8, 0.22),
+		},
+	}
+	for _, shape := range []string{"9b", "27b"} {
+		for _, n := range []int{1, 4, 8} {
+			m := h200[shape]
+			for _, alike := range []bool{true, false} {
+				worlds = append(worlds, simulation{
+					name: fmt.Sprintf("%d: h200, %s, alike %v", n, shape, alike), verify: m.verify, head: m.head, accepts: head, size: always(n), noise: 0.02,
+					records: true, replay: 1.3, chained: true, again: 0.004, prob: calibrated,
+					rivals: rivals{func(runs, _ int) float64 { return m.block(runs) }, published, 0.05, prose, 7, alike},
+				})
+			}
+		}
+	}
+	return worlds
+}
+
+// TestSourcesCompete compares a controller that has a head, a block drafter and copies with those that have one of them: from the
+// beginning it is at most 1 % slower than the fastest of them on average.
+func TestSourcesCompete(t *testing.T) {
+	worlds := contests()
 	const rounds = 1000
 	seeds := 2
 	if long {
@@ -448,8 +494,8 @@ func TestSourcesCompete(t *testing.T) {
 	}
 	mean := 0.0
 	for i, s := range worlds {
-		if s.length = 480; i%2 == 0 {
-			s.prob = calibrated
+		if s.length = 480; i%2 == 0 && s.prob == nil {
+			s.prob = func(a, _ float64) float64 { return a }
 		}
 		var rates [4]float64 // of each alone, and of all
 		for k, sources := range []Sources{Computed.only(), Beside.only(), CopyOf4.only(), Computed.only().With(Beside).With(CopyOf4)} {
