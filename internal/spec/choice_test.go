@@ -51,7 +51,7 @@ func TestChoiceIsTheBestDepth(t *testing.T) {
 		}
 		limit := rng.IntN(MaxDepth)
 		most := 0.0
-		gains := c.chances(r, Computed, 0, 0)
+		gains := c.chances(r, Computed, 0, MaxDepth, 0)
 		tokens, rates := 1.0, [MaxDepth + 1]float64{}
 		for d := range limit + 1 {
 			if d > 0 {
@@ -95,7 +95,7 @@ func TestChoiceIsTheBestOfABatch(t *testing.T) {
 			}
 		}
 		for i, r := range records {
-			gains[i] = c.chances(r, Computed, 0, 0)
+			gains[i] = c.chances(r, Computed, 0, MaxDepth, 0)
 		}
 		rate := func(depths [3]int) float64 {
 			tokens, rows := 0.0, 0
@@ -298,15 +298,13 @@ func TestIdleCountsRounds(t *testing.T) {
 func TestHopeIsOneStandardDeviation(t *testing.T) {
 	for _, runs := range []int{0, 12, 60} {
 		c, r := NewController(), From(Computed)
-		for range runs {
-			c.countSources([]Run{{Source: Computed}})
-		}
+		c.tried[Computed] = float64(runs)
 		for i := range 60 {
 			accepted := min(i%9, 1)
 			c.Report(r, Outcome{Drafted: 1, Accepted: accepted, Tokens: 1 + accepted})
 		}
 		for known := range 2 {
-			low, high := c.chances(r, Computed, known, 0), c.chances(r, Computed, known, 1)
+			low, high := c.chances(r, Computed, known, MaxCopy, 0), c.chances(r, Computed, known, MaxCopy, 1)
 			p, certain := low[known], known == 0 || low[0] == 1 && high[0] == 1
 			want := min(p+math.Sqrt(p*(1-p)/float64(4+runs)), 1)
 			if math.Abs(high[known]-want) > 1e-12 || !certain {
@@ -317,27 +315,63 @@ func TestHopeIsOneStandardDeviation(t *testing.T) {
 }
 
 // TestHopeReturns has a drafter that is not chosen for long: the hope for it becomes that of one that was never tried. Rounds
-// that cannot have its drafts do not count.
+// in which it does not compete do not count.
 func TestHopeReturns(t *testing.T) {
 	c := NewController()
+	c.Blocks[Beside] = 7
 	hope := func() float64 {
-		return c.chances(new(Record), Beside, 0, 1)[0] - c.chances(new(Record), Beside, 0, 0)[0]
+		return c.chances(new(Record), Beside, 0, 1, 1)[0] - c.chances(new(Record), Beside, 0, 1, 0)[0]
 	}
-	rounds := func(n int, from Source, offers Sources) {
+	compete := func(n int, offered Sources) {
 		for range n {
-			c.countSources([]Run{{Source: from, Sources: offers}})
+			c.compete(offered)
 		}
 	}
 	most := hope()
-	rounds(60, Beside, Beside.only())
+	c.tried[Beside] = 60
 	least := hope()
 	if least > 0.3*most {
-		t.Errorf("hope of %.3f after 60 rounds, %.3f before", least, most)
+		t.Errorf("hope of %.3f after 60 runs, %.3f before", least, most)
 	}
-	if rounds(3000, Computed, Computed.only()); hope() != least {
-		t.Errorf("hope of %.3f after rounds without an offer, %.3f before", hope(), least)
+	if compete(3000, Computed.only()); hope() != least {
+		t.Errorf("hope of %.3f after rounds without competition, %.3f before", hope(), least)
 	}
-	if rounds(3000, Computed, Computed.only().With(Beside)); hope() < 0.95*most {
+	if compete(3000, Computed.only().With(Beside)); hope() < 0.95*most {
 		t.Errorf("hope of %.3f long after, want about %.3f", hope(), most)
+	}
+}
+
+// TestOneDrafterInARound has eight texts, half of which the head drafts better: all have the same drafter, and each drafter
+// has its first rounds to itself.
+func TestOneDrafterInARound(t *testing.T) {
+	c := informed(func(rows int) float64 { return 1 + 0.02*float64(rows-1) }, func(depth, _ int) float64 { return 0.1 * float64(depth) })
+	c.Blocks[Beside] = 7
+	records, rounds := make([]*Record, 8), map[Source]int{}
+	for i := range records {
+		records[i] = From(Computed)
+		for range 40 {
+			c.Report(records[i], Outcome{Drafted: 3, Accepted: 3 * (i % 2), Tokens: 1 + 3*(i%2)})
+		}
+	}
+	for round := range 3 * firstRounds {
+		batch := make([]Run, len(records))
+		for i := range batch {
+			batch[i] = Run{Depth: MaxCopy, Sources: Computed.only().With(Beside)}
+		}
+		c.Choose(batch, records)
+		for i := range batch {
+			if batch[i].Source != batch[0].Source {
+				t.Fatalf("round %d: drafters %d and %d", round, batch[0].Source, batch[i].Source)
+			}
+			n := min(1, batch[i].Depth)
+			c.Report(records[i], Outcome{Drafted: batch[i].Depth, Accepted: n, Tokens: 1 + n})
+		}
+		rounds[batch[0].Source]++
+		if want := Source(min(round/firstRounds, 1)); round < 2*firstRounds && batch[0].Source != want {
+			t.Errorf("round %d: drafter %d, want %d", round, batch[0].Source, want)
+		}
+	}
+	if rounds[Computed] < firstRounds || rounds[Beside] < firstRounds {
+		t.Errorf("rounds by drafter: %v", rounds)
 	}
 }

@@ -12,7 +12,10 @@ import (
 // Controller chooses the source and the number of drafts of each run. Under the exact rule the choice never changes a
 // text, only its speed.
 //
-// All drafts that a batch could make are sorted, the most likely to be accepted first. A candidate is a number of
+// If two drafters compete, one of them drafts in a round: the one with more expected tokens per second, after one standard
+// deviation is added to the chances of its drafts. Copies compete with it in each run.
+//
+// All drafts that a batch could make then are sorted, the most likely to be accepted first. A candidate is a number of
 // drafts from the beginning of that order, such that the pass has one of the sizes that the cost model estimates; none
 // is plain decoding. The acceptance counts give the expected tokens of a candidate, and the cost model gives the time
 // of drafting and of the pass. The doubt about a candidate is the relative standard deviation of the time of its pass
@@ -36,19 +39,20 @@ type Controller struct {
 	Blocks [cost.Drafters]int
 
 	accepted [numSources][MaxDepth]frequency
-	tried    [numSources]float64  // runs that had a source, decaying
-	begun    [numSources]int      // runs that had a source, up to firstRuns
-	idle     [cost.Drafters]int   // rounds since drafts of a source were chosen, of those that could have had some
-	quiet    int                  // rounds since drafts were expected to gain, of those that could have had some
-	rest     int                  // rounds until the next choice
-	rested   bool                 // there were rounds without a choice since
-	trial    int                  // drafts of the running trial, or of the last
-	left     int                  // rounds until a trial may begin, with the one that runs or is to begin; negative: it may
-	spent    float64              // rounds that trials have cost and that are not earned yet
-	price    float64              // tokens that the time of one level is worth: those of the choice in that time
-	runs     int                  // of the batch
-	each     float64              // tokens that a run's share of one level is worth
-	rows     [1 + MaxCopy]float64 // cost of a number of drafts for each run in the pass, in tokens
+	drafter  Source                 // of this round
+	tried    [cost.Drafters]float64 // runs that had drafts of a source, decaying
+	begun    [cost.Drafters]int     // rounds of a drafter that competes, up to firstRounds
+	idle     [cost.Drafters]int     // rounds since drafts of a source were chosen, of those that could have had some
+	quiet    int                    // rounds since drafts were expected to gain, of those that could have had some
+	rest     int                    // rounds until the next choice
+	rested   bool                   // there were rounds without a choice since
+	trial    int                    // drafts of the running trial, or of the last
+	left     int                    // rounds until a trial may begin, with the one that runs or is to begin; negative: it may
+	spent    float64                // rounds that trials have cost and that are not earned yet
+	price    float64                // tokens that the time of one level is worth: those of the choice in that time
+	runs     int                    // of the batch
+	each     float64                // tokens that a run's share of one level is worth
+	rows     [1 + MaxCopy]float64   // cost of a number of drafts for each run in the pass, in tokens
 
 	// Scratch of Choose.
 	order      []increment // all drafts that could be made, the most likely first
@@ -80,13 +84,13 @@ type Record struct {
 const (
 	acceptRate = 0.01  // at which the counts of all sequences are forgotten, per draft
 	ownRate    = 0.04  // those of a sequence, whose text changes
-	idleRate   = 0.002 // those of a kind of copies, per round that could have had one
+	idleRate   = 0.002 // those of a kind of copies, per round that could have had one; and the runs that had drafts of a drafter
 
 	maxHope      = 0.4   // of a doubt: a large one says less about a candidate than a trial of a smaller one
 	trialShare   = 0.002 // of all rounds, which trials may cost
 	trialAdvance = 0.2   // rounds that trials may cost at once
 	maxCharge    = 0.5   // rounds that a trial is charged at most: a larger charge would end trials for long
-	firstRuns    = 32    // that a drafter has before it is compared with another
+	firstRounds  = 24    // that a drafter has before it is compared with another
 	trialRounds  = 2     // a plain pass after drafts is not typical; the next one is
 	quietRounds  = 16    // without drafts that are expected to gain, after which not every round has a choice
 	choiceShare  = 0.002 // of the time of passes, which choices may take then
@@ -199,9 +203,18 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	}
 	n := len(batch)
 	c.runs, c.each = n, max(c.price/float64(n), 1/c.Pass(n))
-	for d := range c.rows {
+	offered := Sources(0)
+	for _, run := range batch {
+		offered |= run.Sources
+	}
+	deepest := MaxCopy
+	if offered == Computed.only() {
+		deepest = c.most(Computed)
+	}
+	for d := range deepest + 1 {
 		c.rows[d] = (c.Pass(n*(1+d)) - c.Pass(n)) * c.each
 	}
+	c.compete(offered)
 	var base plan
 	known := 0
 	for i, r := range records {
@@ -216,11 +229,14 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	for s := range c.idle {
 		c.idle[s] += min(len(c.order), 1)
 	}
-	c.countSources(batch)
 	for _, inc := range c.order[:n] {
-		if batch[inc.run].Depth++; batch[inc.run].Source.Computed() {
-			c.idle[batch[inc.run].Source] = 0
+		run := &batch[inc.run]
+		if run.Source.Computed() {
+			if c.idle[run.Source] = 0; run.Depth == run.Known {
+				c.tried[run.Source]++
+			}
 		}
+		run.Depth++
 	}
 	c.deepen(batch, records, &base, n)
 	for i, r := range records {
@@ -344,71 +360,96 @@ func (c *Controller) Charge(took time.Duration) {
 	}
 }
 
-// source sets the most promising source of a run, as if all runs of the batch were alike. It returns the maximum number
+// compete chooses the drafter of the round. A call costs about as much for one run as for all of them, so all runs have the
+// same, and it does not depend on single texts. A new drafter has some rounds to itself, in which its costs are measured.
+func (c *Controller) compete(offered Sources) {
+	if !offered.Has(Computed) || !offered.Has(Beside) {
+		return
+	}
+	most := math.Inf(-1)
+	for s := range Source(cost.Drafters) {
+		c.tried[s] *= 1 - idleRate
+		gains := c.chances(new(Record), s, 0, c.most(s), 1)
+		value := c.worth(s, gains[:c.most(s)], 0)
+		if c.begun[s] < firstRounds {
+			value = math.Inf(1)
+		}
+		if value > most {
+			c.drafter, most = s, value
+		}
+	}
+	c.begun[c.drafter] = min(c.begun[c.drafter]+1, firstRounds)
+}
+
+// source sets the most promising source of a run: the drafter of the round or a copy. It returns the maximum number
 // of its drafts and their gains. With a fixed depth, equal requests have equal drafts, so the source
 // does not depend on measurements.
 func (c *Controller) source(r *Record, run *Run) (limit int, gains [MaxCopy]float64) {
 	fixed, ok := r.Fixed.Fixed()
-	rivals := run.Sources.Has(Beside) || run.Sources.Has(Computed) && c.Blocks[Computed] > 0
-	limit, most := run.Known, math.Inf(-1)
+	steady := ok || run.Dists // distributions shape the text, which must not depend on measurements
+	limit, best := run.Known, math.Inf(-1)
 	for s := range Source(numSources) {
-		if !run.Sources.Has(s) {
+		if !run.Sources.Has(s) || !steady && s.Computed() && s != c.drafter && run.Sources.Has(c.drafter) {
 			continue
 		}
-		depth, once, each := c.terms(s)
-		if depth = max(min(depth, run.Depth), run.Known); ok {
+		depth := max(min(c.most(s), run.Depth), run.Known)
+		if ok {
 			depth = min(depth, run.Known+fixed)
 		}
-		g := c.chances(r, s, run.Known, 0)
-		h := g
-		if rivals {
-			h = c.chances(r, s, run.Known, 1)
-		}
-		value, sum := 0.0, -once
-		for j := run.Known; j < depth; j++ {
-			sum += h[j] - each
-			value = max(value, sum-c.rows[j+1]+c.rows[run.Known])
-		}
-		if rivals && s.Computed() && c.begun[s] < firstRuns {
-			value = math.Inf(1)
-		}
-		if ok || run.Dists { // distributions shape the text, which must not depend on measurements
-			value = priors[s]
+		g := c.chances(r, s, run.Known, depth, 0)
+		value := priors[s]
+		if !steady {
+			value = c.worth(s, g[:depth], run.Known)
 		}
 		if !s.Computed() {
 			c.accepted[s][0].fade(idleRate)
 		}
-		if value > most {
-			run.Source, limit, most, gains = s, depth, value, g
+		if value > best {
+			run.Source, limit, best, gains = s, depth, value, g
 		}
 	}
 	return limit, gains
 }
 
-// terms are the maximum drafts of a source, and the cost of any drafts and of each draft, in tokens.
-func (c *Controller) terms(s Source) (depth int, once, each float64) {
-	if !s.Computed() {
-		return MaxCopy, 0, 0
+// worth is what a run gains by drafts of a source, in tokens, as if all runs of the batch were alike.
+func (c *Controller) worth(s Source, gains []float64, known int) (most float64) {
+	sum, each := 0.0, 0.0
+	if s.Computed() {
+		first := c.Draft(int(s), 1, c.runs) * c.each
+		each = c.Draft(int(s), c.steps(s, 2), 2*c.runs)*c.each - first
+		sum = each - first
 	}
-	if depth = MaxDepth; c.Blocks[s] > 0 {
-		depth = min(c.Blocks[s], MaxCopy)
+	for j := known; j < len(gains); j++ {
+		sum += gains[j] - each
+		most = max(most, sum-c.rows[j+1]+c.rows[known])
 	}
-	first := c.Draft(int(s), 1, c.runs) * c.each
-	each = c.Draft(int(s), c.steps(s, 2), 2*c.runs)*c.each - first
-	return depth, first - each, each
+	return most
 }
 
-// chances are the gains of a source's drafts: the probability that draft j and all before it
+// most is the maximum number of drafts of a source.
+func (c *Controller) most(s Source) int {
+	switch {
+	case !s.Computed():
+		return MaxCopy
+	case c.Blocks[s] > 0:
+		return min(c.Blocks[s], MaxCopy)
+	}
+	return MaxDepth
+}
+
+// chances are the gains of a source's first drafts: the probability that draft j and all before it
 // are accepted. That of draft j after them is the sequence's own acceptance, weighed against
 // that of all sequences, weighed against that of the draft before. The first known ones are certain.
-// With hope, each chance is that many standard deviations higher, if the source has been tried as often as of late.
-func (c *Controller) chances(r *Record, s Source, known int, hope float64) (gains [MaxCopy]float64) {
+// With hope, each chance is that many standard deviations higher, if the drafter has been tried as often as of late.
+func (c *Controller) chances(r *Record, s Source, known, depth int, hope float64) (gains [MaxCopy]float64) {
 	const shared, own = 4, 16
 	p, hoped, all := priors[s], 1.0, 1.0
-	for j := range gains {
+	for j := range depth {
 		if j < MaxDepth {
 			p = r.accepted[s][j].given(c.accepted[s][j].given(p, shared), own)
-			hoped = p + hope*math.Sqrt(p*(1-p)/(shared+c.tried[s]))
+			if hoped = p; hope > 0 {
+				hoped += hope * math.Sqrt(p*(1-p)/(shared+c.tried[s]))
+			}
 		}
 		if j >= known {
 			all *= hoped
@@ -416,20 +457,6 @@ func (c *Controller) chances(r *Record, s Source, known int, hope float64) (gain
 		gains[j] = min(all, 1)
 	}
 	return gains
-}
-
-// countSources counts the runs of a batch by their sources.
-func (c *Controller) countSources(batch []Run) {
-	for i := range batch {
-		run := &batch[i]
-		for s := range Source(numSources) {
-			if run.Sources.Has(s) {
-				c.tried[s] *= 1 - idleRate
-			}
-		}
-		c.tried[run.Source]++
-		c.begun[run.Source] = min(c.begun[run.Source]+1, firstRuns)
-	}
 }
 
 // Follow is Choose for runs that have drafts only where the depth is fixed.
@@ -461,7 +488,7 @@ func (c *Controller) Rate(r *Record, depth int) float64 {
 		return 1 / (c.Pass(1) * c.Level())
 	}
 	p := plan{tokens: 1, rows: 1}
-	gains := c.chances(r, r.source, 0, 0)
+	gains := c.chances(r, r.source, 0, depth, 0)
 	for j, gain := range gains[:depth] {
 		p.add(&Run{Source: r.source}, j, gain)
 	}

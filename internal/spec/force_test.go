@@ -151,7 +151,7 @@ func TestChooseDraftsBehindWhatIsKnown(t *testing.T) {
 		known := rng.IntN(MaxDepth + 4)
 		limit := max(known, rng.IntN(MaxDepth+4))
 		best, most, rates := 0, 0.0, map[int]float64{}
-		gains := c.chances(r, Computed, 0, 0)
+		gains := c.chances(r, Computed, 0, MaxCopy, 0)
 		tokens, all := 1+float64(known), 1.0
 		for d := known; d <= max(min(limit, MaxDepth), known); d++ {
 			drafted := 0

@@ -471,20 +471,23 @@ func contests() []simulation {
 	for _, shape := range []string{"9b", "27b"} {
 		for _, n := range []int{1, 4, 8} {
 			m := h200[shape]
-			for _, alike := range []bool{true, false} {
-				worlds = append(worlds, simulation{
-					name: fmt.Sprintf("%d: h200, %s, alike %v", n, shape, alike), verify: m.verify, head: m.head, accepts: head, size: always(n), noise: 0.02,
-					records: true, replay: 1.3, chained: true, again: 0.004, prob: calibrated,
-					rivals: rivals{func(runs, _ int) float64 { return m.block(runs) }, published, 0.05, prose, 7, alike},
-				})
+			s := simulation{
+				verify: m.verify, head: m.head, accepts: head, size: always(n), noise: 0.02, records: true, replay: 1.3, chained: true, again: 0.004,
+				prob: calibrated, rivals: rivals{func(runs, _ int) float64 { return m.block(runs) }, published, 0.05, prose, 7, true},
+			}
+			s.name = fmt.Sprintf("%d: h200, %s", n, shape)
+			if worlds = append(worlds, s); long {
+				s.name, s.alike = s.name+", confidence", false
+				worlds = append(worlds, s)
 			}
 		}
 	}
 	return worlds
 }
 
-// TestSourcesCompete compares a controller that has a head, a block drafter and copies with those that have one of them: from the
-// beginning it is at most 1 % slower than the fastest of them on average.
+// TestSourcesCompete compares a controller that has a head, a block drafter and copies with those that have one of them: after 200
+// rounds it is at most 1 % slower than the fastest of them on average, and at most 2 % with the costs of an H200; 1 % in the mean of
+// twelve seeds.
 func TestSourcesCompete(t *testing.T) {
 	worlds := contests()
 	const rounds = 1000
@@ -505,10 +508,15 @@ func TestSourcesCompete(t *testing.T) {
 				rates[k] += rate / float64(seeds)
 			}
 		}
-		share := rates[3] / slices.Max(rates[:3])
+		share, least := rates[3]/slices.Max(rates[:3]), 0.96
+		if s.drafts > 0 {
+			if least = 0.98; long {
+				least = 0.99
+			}
+		}
 		t.Logf("%-28s head %.3f  block %.3f  copies %.3f  all %.3f: %.3f", s.name, rates[0], rates[1], rates[2], rates[3], share)
-		if mean += min(share, 1) / float64(len(worlds)); share < 0.96 {
-			t.Errorf("%s: %.3f of the fastest source", s.name, share)
+		if mean += min(share, 1) / float64(len(worlds)); share < least {
+			t.Errorf("%s: %.3f of the fastest source, want %v", s.name, share, least)
 		}
 	}
 	if t.Logf("%.4f of the fastest source on average", mean); mean < 0.99 {
