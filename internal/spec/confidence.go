@@ -116,7 +116,8 @@ func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
 }
 
 // Trim cuts drafts that were made as Choose said, so that each row that is left is worth its time: of all drafts of the
-// batch, those with the highest chances are kept. Drafts of fixed depths stay.
+// batch, those with the highest chances are kept, as many as fill a pass of a size whose cost is estimated. Drafts of
+// fixed depths stay.
 func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 	c.order = c.order[:0]
 	rows, sure := len(batch), false // of the pass, without those that may be cut
@@ -142,7 +143,7 @@ func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 	best, tokens, most := 0, 0.0, -c.price*c.Pass(rows)
 	for n, inc := range c.order {
 		tokens += inc.gain
-		if x := tokens - c.price*c.Pass(rows+n+1); x > most {
+		if x := tokens - c.price*c.Pass(rows+n+1); x > most && (c.Estimated(rows+n+1) || n+1 == len(c.order)) {
 			best, most = n+1, x
 		}
 	}

@@ -115,6 +115,35 @@ func TestTrimFillsTheCheapRows(t *testing.T) {
 	}
 }
 
+// TestTrimKeepsSizesThatAreEstimated has drafts of eight runs with random probabilities: the pass has one of the sizes whose
+// costs are estimated, or all drafts are kept.
+func TestTrimKeepsSizesThatAreEstimated(t *testing.T) {
+	rng, sizes := rand.New(rand.NewPCG(41, 42)), map[int]int{}
+	for range 200 {
+		c := confident(0.1, 0.02)
+		batch := chosen(c, slices.Repeat([]*Record{{}}, 8)...)
+		drafts := make([]Draft, len(batch))
+		all, rows := len(batch), len(batch)
+		for i := range drafts {
+			drafts[i].Tokens = make([]int32, 1+rng.IntN(4))
+			for range drafts[i].Tokens {
+				drafts[i].Probs = append(drafts[i].Probs, rng.Float32())
+			}
+			all += len(drafts[i].Tokens)
+		}
+		c.Trim(batch, slices.Repeat([]*Record{{}}, 8), drafts)
+		for _, d := range drafts {
+			rows += len(d.Tokens)
+		}
+		if sizes[rows]++; !c.Estimated(rows) && rows != all {
+			t.Errorf("%d of %d rows are kept", rows, all)
+		}
+	}
+	if len(sizes) < 3 {
+		t.Errorf("passes of %v rows: too few to tell", sizes)
+	}
+}
+
 // TestTrimKeepsAll of a trial, and of drafts without probabilities. Before a trial, and after it, drafts are cut.
 func TestTrimKeepsAll(t *testing.T) {
 	for name, change := range map[string]func(c *Controller, d *Draft){
