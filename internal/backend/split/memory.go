@@ -16,6 +16,7 @@ type memory struct {
 	copies     []backend.Tensor // by device; Mem is nil without a copy
 	stale      []region         // of a copy: the part that is newer in another. Every number is new in some copy
 	cut        *cut             // nil: every copy has all of it
+	flown      uint64           // the number of the last trip that has it as the state of a sequence
 	freed      bool
 }
 
@@ -87,12 +88,13 @@ func (d *Device) AllocParts(t dtype.Type, parts []backend.Part, cols []int) (bac
 	c := d.cutOf(parts, cols)
 	m := d.newMemory(t, 1, c.width())
 	m.cut = c
-	for s, b := range d.dev {
+	defer d.yield()
+	for s := range d.dev {
 		if c.cols[s] == 0 {
 			continue
 		}
 		var err error
-		if m.copies[s], err = b.Alloc(t, 1, c.cols[s]); err != nil {
+		if m.copies[s], err = d.hold(s).Alloc(t, 1, c.cols[s]); err != nil {
 			d.release(m)
 			return backend.Tensor{}, err
 		}
@@ -115,6 +117,7 @@ func (d *Device) FreeParts(parts []backend.Part, cols []int) int64 {
 	if all == 0 {
 		return d.FreeMemory()
 	}
+	d.quiet()
 	free := int64(-1)
 	for s, b := range d.dev {
 		if c.cols[s] == 0 {
@@ -134,6 +137,7 @@ func (d *Device) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 
 // alloc allocates memory of a device.
 func (d *Device) alloc(on int, t dtype.Type, rows, cols int) (backend.Tensor, error) {
+	defer d.yield()
 	m := d.newMemory(t, rows, cols)
 	if err := m.reserve(on); err != nil {
 		return backend.Tensor{}, err
@@ -146,7 +150,7 @@ func (m *memory) reserve(on int) error {
 	if m.copies[on].Mem != nil || m.cut != nil {
 		return nil
 	}
-	x, err := m.owner.dev[on].Alloc(m.t, m.rows, m.cols)
+	x, err := m.owner.hold(on).Alloc(m.t, m.rows, m.cols)
 	if err != nil {
 		return err
 	}
@@ -162,6 +166,9 @@ func (m *memory) reserve(on int) error {
 // Free implements backend.Backend.
 func (d *Device) Free(t backend.Tensor) {
 	if m, ok := t.Mem.(*memory); ok && m.owner == d && !m.freed {
+		defer d.yield()
+		d.mine(t)
+		d.after(m, rect{0, m.rows, 0, m.cols}, true)
 		m.freed = true
 		d.forget(m)
 		d.release(m)
@@ -171,7 +178,7 @@ func (d *Device) Free(t backend.Tensor) {
 func (d *Device) release(m *memory) {
 	for s, c := range m.copies {
 		if c.Mem != nil {
-			d.dev[s].Free(c)
+			d.hold(s).Free(c)
 		}
 	}
 }
@@ -233,6 +240,7 @@ func (d *Device) bring(s int, t backend.Tensor) error {
 // bringRect is bring of a part of memory of which the device has a copy.
 func (d *Device) bringRect(s int, m *memory, a rect) error {
 	for _, x := range m.stale[s].and(a) {
+		d.after(m, x, true)
 		for _, v := range moves(nil, m, m.stale, s, x) {
 			if err := d.move(v); err != nil {
 				return err
@@ -319,11 +327,9 @@ func least(list []int, otherwise int) int {
 
 // move copies a rectangle from one device to another.
 func (d *Device) move(v move) error {
-	src := v.m.copies[v.from].RowRange(v.a.r0, v.a.r1).ColRange(v.a.c0, v.a.c1)
-	dst := v.m.copies[v.to].RowRange(v.a.r0, v.a.r1).ColRange(v.a.c0, v.a.c1)
-	n := v.a.size() * v.m.t.Size()
+	src, dst, n := v.view(v.from), v.view(v.to), v.size()
 	d.moved, d.crossed = d.moved+1, d.crossed+int64(n)
-	if v.m.t == dtype.F32 && (src.Rows == 1 || src.Cols == src.Stride) {
+	if v.solid() {
 		x, err := d.waited(v.from).Host(src)
 		if err != nil {
 			return err

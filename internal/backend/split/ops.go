@@ -28,6 +28,13 @@ func (d *Device) do(o op) {
 		d.plan.ops = append(d.plan.ops, o)
 		return
 	}
+	defer d.yield()
+	for _, t := range o.in {
+		d.mine(t)
+	}
+	for _, t := range o.out {
+		d.mine(t)
+	}
 	s := o.at
 	if s == anywhere {
 		from := o.in
@@ -83,6 +90,8 @@ func some(list ...backend.Tensor) []backend.Tensor {
 // Fill implements backend.Backend, as all that follows.
 func (d *Device) Fill(dst backend.Tensor, x float32) {
 	if m := d.memory(dst); m.cut != nil {
+		defer d.yield()
+		d.mine(dst)
 		err := d.runs(dst, dst.Cols*dst.Type.Size(), func(s int, t backend.Tensor, _, _ int) error {
 			d.queue(s).Fill(t, x)
 			return nil
@@ -291,6 +300,7 @@ func (d *Device) stateful(batch []backend.Seq, o op, call func(r *run, seqs []ba
 			call(r, r.pass.Batch)
 			return
 		}
+		d.afterState(batch)
 		if err := d.claim(r.s, batch); err != nil {
 			d.fail(err)
 			return

@@ -1,6 +1,7 @@
 package split
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -14,6 +15,11 @@ type plan struct {
 	seqs     []sequences     // by device
 	batch    [][]backend.Seq // of seqs, while a pass is computed
 	state    []bool          // devices that compute with the state of sequences
+	uses     map[*memory]*flow
+
+	// Of a launched pass.
+	packed             bool
+	ids, wants, blocks []int32
 }
 
 // shape is equal for passes that share a plan.
@@ -32,11 +38,14 @@ type segment struct {
 	moves []move
 	ops   []op
 	pass  backend.Pass // the one that is computed
+
+	in, out []*parcel // of a launched pass, in place of moves: to the device before it, and from it after it
 }
 
 // flow is the use of a piece of memory by a pass, regardless of its former state.
 type flow struct {
 	m       *memory
+	area    rect     // around all that is used
 	needs   []region // read by a device before anything was written there
 	written region
 	stale   []region // as of memory, by the writes of the pass so far
@@ -84,7 +93,15 @@ func (d *Device) Pass(p backend.Pass, queue func()) {
 		}
 		d.plans[key] = x
 	}
-	if err := d.execute(x, p); err != nil {
+	defer d.yield()
+	err := d.ready(x, p.Batch)
+	switch {
+	case err == nil && d.launched != nil && !d.undivided(p.Batch):
+		d.launch(x, p)
+	default:
+		err = cmp.Or(err, d.execute(x, p))
+	}
+	if err != nil {
 		d.fail(err)
 	}
 }
@@ -101,20 +118,21 @@ func (d *Device) collect(queue func()) *plan {
 
 // arrange decides where operations run and which data is transferred between them.
 func (d *Device) arrange(x *plan) error {
-	flows := map[*memory]*flow{}
+	x.uses = map[*memory]*flow{}
 	at := 0
 	if i := slices.IndexFunc(x.ops, func(o op) bool { return o.at != anywhere }); i >= 0 {
 		at = x.ops[i].at
 	}
 	of := func(t backend.Tensor) (*flow, rect, bool) {
 		m := d.memory(t)
-		f := flows[m]
+		f := x.uses[m]
 		if f == nil {
 			f = &flow{m: m, needs: make([]region, len(d.dev)), stale: make([]region, len(d.dev))}
-			flows[m] = f
+			x.uses[m] = f
 			x.flows = append(x.flows, f)
 		}
 		a, exact := m.rect(t)
+		f.area = f.area.around(a)
 		return f, a, exact
 	}
 	for _, o := range x.ops {
@@ -165,31 +183,38 @@ func (d *Device) arrange(x *plan) error {
 	return nil
 }
 
-// execute computes a pass by its plan.
-func (d *Device) execute(x *plan, p backend.Pass) error {
+// ready brings what a pass reads to where it is read.
+func (d *Device) ready(x *plan, batch []backend.Seq) error {
 	var err error
-	note := func(e error) {
-		if err == nil {
-			err = e
-		}
-	}
 	for _, f := range x.flows {
 		for s := range f.needs {
 			for _, a := range f.needs[s] {
-				note(d.bringRect(s, f.m, a))
+				err = cmp.Or(err, d.bringRect(s, f.m, a))
 			}
 		}
 	}
 	claimed := false
 	for s, used := range x.state {
 		if used {
-			if claimed && d.undivided(p.Batch) {
+			if claimed && d.undivided(batch) {
 				panic("split: several devices compute with undivided state")
 			}
 			claimed = true
-			note(d.claim(s, p.Batch))
+			err = cmp.Or(err, d.claim(s, batch))
 		}
 	}
+	return err
+}
+
+// execute computes a pass by its plan.
+func (d *Device) execute(x *plan, p backend.Pass) error {
+	var err error
+	for _, t := range slices.Backward(d.flying()) {
+		if x.disturbs(t.plan) {
+			d.land(t)
+		}
+	}
+	d.afterState(p.Batch)
 	for _, g := range x.segments {
 		x.batch[g.on] = nil
 	}
@@ -198,13 +223,19 @@ func (d *Device) execute(x *plan, p backend.Pass) error {
 			x.batch[g.on] = x.seqs[g.on].on(d, g.on, p.Batch)
 		}
 		for _, v := range g.moves {
-			note(d.move(v))
+			err = cmp.Or(err, d.move(v))
 		}
 		g.pass = p
 		g.pass.Of, g.pass.Batch = g, x.batch[g.on]
 		d.queue(g.on).Pass(g.pass, func() { d.compute(g) })
 		d.last = g.on
 	}
+	x.settle()
+	return err
+}
+
+// settle notes what copies lack after the pass.
+func (x *plan) settle() {
 	for _, f := range x.flows {
 		for s := range f.stale {
 			if f.m.copies[s].Mem == nil {
@@ -218,7 +249,6 @@ func (d *Device) execute(x *plan, p backend.Pass) error {
 			}
 		}
 	}
-	return err
 }
 
 // compute has a device compute a segment.

@@ -17,6 +17,20 @@ func (a rect) and(b rect) rect {
 	return rect{max(a.r0, b.r0), min(a.r1, b.r1), max(a.c0, b.c0), min(a.c1, b.c1)}
 }
 
+// meets reports whether two rectangles have a number in common.
+func (a rect) meets(b rect) bool { return !a.and(b).empty() }
+
+// around is the least rectangle with both.
+func (a rect) around(b rect) rect {
+	switch {
+	case a.empty():
+		return b
+	case b.empty():
+		return a
+	}
+	return rect{min(a.r0, b.r0), max(a.r1, b.r1), min(a.c0, b.c0), max(a.c1, b.c1)}
+}
+
 // region is rectangles that have nothing in common.
 type region []rect
 

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -45,8 +46,16 @@ type Device struct {
 	plan    *plan // of the pass whose operations are being collected; nil: none is
 	plans   map[shape]*plan
 	bytes   []byte // for copies
-	moved   int64  // copies between the devices so far
-	crossed int64  // bytes of them
+	host    []float32
+	moved   int64 // copies between the devices so far
+	crossed int64 // bytes of them
+
+	turns    *turns
+	holds    []bool         // by device: the caller has it
+	trips    []*trip        // launched, in order; ended ones are dropped some time later
+	number   uint64         // of the last trip
+	launched *flight        // of the running Launch; nil: none is running
+	prepared []atomic.Int64 // of each device, when it was last used
 }
 
 var (
@@ -54,13 +63,17 @@ var (
 	_ backend.Spreader = (*Device)(nil)
 	_ backend.Meter    = (*Device)(nil)
 	_ backend.Restorer = (*Device)(nil)
+	_ backend.Pipeline = (*Device)(nil)
 )
 
 // New returns a device that computes each part of a model on one of several, by its index. Weights of no part are
 // on the first device. It closes all.
 func New(place func(backend.Part) int, devices ...backend.Backend) (backend.Backend, error) {
 	n := len(devices)
-	d := &Device{dev: devices, tick: make([]backend.Tensor, n), busy: make([]bool, n), count: make([]int, n), place: place, plans: map[shape]*plan{}}
+	d := &Device{
+		dev: devices, tick: make([]backend.Tensor, n), busy: make([]bool, n), count: make([]int, n), place: place,
+		plans: map[shape]*plan{}, turns: newTurns(n), holds: make([]bool, n), prepared: make([]atomic.Int64, n),
+	}
 	for i, b := range d.dev {
 		var err error
 		if d.tick[i], err = b.Alloc(dtype.F32, 1, 1); err != nil {
@@ -73,13 +86,13 @@ func New(place func(backend.Part) int, devices ...backend.Backend) (backend.Back
 // queue is a device for work that is queued.
 func (d *Device) queue(on int) backend.Backend {
 	d.busy[on] = true
-	return d.dev[on]
+	return d.hold(on)
 }
 
 // waited is a device for a call that waits for all that is queued there.
 func (d *Device) waited(on int) backend.Backend {
 	d.busy[on] = false
-	return d.dev[on]
+	return d.hold(on)
 }
 
 // Name names all.
@@ -99,6 +112,7 @@ func (d *Device) Name() string {
 
 // FreeMemory is the free memory of the fullest: memory may be needed on all.
 func (d *Device) FreeMemory() int64 {
+	d.quiet()
 	free := d.dev[0].FreeMemory()
 	for _, b := range d.dev[1:] {
 		free = min(free, b.FreeMemory())
@@ -135,14 +149,20 @@ func Names(list []string) []string {
 
 // Prepared implements backend.Preparer, of all.
 func (d *Device) Prepared() (n int64) {
-	for _, b := range d.dev {
-		n += backend.PreparedBy(b)
+	flying := len(d.flying()) > 0
+	for s, b := range d.dev {
+		if flying {
+			n += d.prepared[s].Load()
+		} else {
+			n += backend.PreparedBy(b)
+		}
 	}
 	return n
 }
 
 // NewStream implements backend.Streamer, of the first device.
 func (d *Device) NewStream(bytes int) (backend.Stream, error) {
+	d.quiet()
 	s, ok := d.dev[0].(backend.Streamer)
 	if !ok {
 		return nil, fmt.Errorf("split: the memory of %s cannot be measured", d.dev[0].Name())
@@ -152,6 +172,7 @@ func (d *Device) NewStream(bytes int) (backend.Stream, error) {
 
 // Restore implements backend.Restorer, of all.
 func (d *Device) Restore() (lost bool, err error) {
+	d.quiet()
 	for _, b := range d.dev {
 		one, e := backend.Restore(b)
 		lost, err = lost || one, errors.Join(err, e)
@@ -164,6 +185,7 @@ func (d *Device) Restore() (lost bool, err error) {
 
 // Close closes all devices.
 func (d *Device) Close() error {
+	d.quiet()
 	var all []error
 	for _, b := range d.dev {
 		all = append(all, b.Close())
@@ -171,11 +193,12 @@ func (d *Device) Close() error {
 	return errors.Join(all...)
 }
 
-// Spread implements backend.Spreader, with the threads of the first device that lends some.
+// Spread implements backend.Spreader, with the threads of the first device that lends some. A device that may be computing a
+// launched pass lends none.
 func (d *Device) Spread(n int, f func(i int)) {
-	lender := d.dev[0]
+	var lender backend.Backend
 	for _, b := range d.dev {
-		if _, ok := b.(backend.Spreader); ok {
+		if _, ok := b.(backend.Spreader); ok && len(d.flying()) == 0 {
 			lender = b
 			break
 		}
@@ -215,7 +238,8 @@ func (d *Device) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight,
 }
 
 func (d *Device) load(on int, c backend.Compute, stack ...dtype.Matrix) (backend.Weight, error) {
-	w, err := d.dev[on].Load(c, stack...)
+	defer d.yield()
+	w, err := d.hold(on).Load(c, stack...)
 	if err != nil {
 		return nil, err
 	}
@@ -225,6 +249,7 @@ func (d *Device) load(on int, c backend.Compute, stack ...dtype.Matrix) (backend
 // Unload implements backend.Backend.
 func (d *Device) Unload(w backend.Weight) {
 	x := d.weight(w)
+	d.quiet()
 	clear(d.plans) // a model is closed: nothing of it is worth a search
 	d.dev[x.on].Unload(x.Weight)
 }
@@ -263,7 +288,7 @@ func (d *Device) wait(but int) error {
 // settled brings all of src to one device, which the caller is about to wait for, and waits for the
 // others.
 func (d *Device) settled(src backend.Tensor) (backend.Backend, backend.Tensor, error) {
-	if m := d.memory(src); m.cut != nil { // a layer's part of a state
+	if m := d.mine(src); m.cut != nil { // a layer's part of a state
 		p := m.cut.find(src.Offset)
 		return d.waited(p.on), m.shift(p, src), d.wait(p.on)
 	}
@@ -280,25 +305,41 @@ func (d *Device) settled(src backend.Tensor) (backend.Backend, backend.Tensor, e
 
 // Host implements backend.Backend.
 func (d *Device) Host(src backend.Tensor) ([]float32, error) {
+	defer d.yield()
 	b, t, err := d.settled(src)
 	if err != nil {
 		return nil, err
 	}
-	return b.Host(t)
+	list, err := b.Host(t)
+	if len(d.trips) > 0 { // their calls of the device would end its life
+		d.host = append(d.host[:0], list...)
+		list = d.host
+	}
+	return list, err
 }
 
 // Top implements backend.Backend.
 func (d *Device) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
+	defer d.yield()
 	b, t, err := d.settled(src)
 	if err != nil {
 		return nil, err
 	}
-	return b.Top(t, asks)
+	list, err := b.Top(t, asks)
+	if len(d.trips) > 0 {
+		list = slices.Clone(list)
+		for i := range list {
+			x := &list[i]
+			x.IDs, x.Logits, x.Also = slices.Clone(x.IDs), slices.Clone(x.Logits), slices.Clone(x.Also)
+		}
+	}
+	return list, err
 }
 
 // ReadBytes implements backend.Backend.
 func (d *Device) ReadBytes(dst []byte, src backend.Tensor) error {
-	if d.memory(src).cut == nil {
+	defer d.yield()
+	if d.mine(src).cut == nil {
 		b, t, err := d.settled(src)
 		if err != nil {
 			return err
@@ -315,7 +356,8 @@ func (d *Device) ReadBytes(dst []byte, src backend.Tensor) error {
 
 // WriteBytes implements backend.Backend.
 func (d *Device) WriteBytes(dst backend.Tensor, src []byte) error {
-	if d.memory(dst).cut != nil {
+	defer d.yield()
+	if d.mine(dst).cut != nil {
 		return d.runs(dst, len(src), func(s int, t backend.Tensor, from, to int) error {
 			return d.queue(s).WriteBytes(t, src[from:to])
 		})
@@ -330,7 +372,8 @@ func (d *Device) Write(dst backend.Tensor, src []float32) error {
 
 // store has numbers of the host written to dst.
 func (d *Device) store(dst backend.Tensor, write func(b backend.Backend, t backend.Tensor) error) error {
-	if m := d.memory(dst); m.cut != nil { // a layer's part of a state
+	defer d.yield()
+	if m := d.mine(dst); m.cut != nil { // a layer's part of a state
 		p := m.cut.find(dst.Offset)
 		return write(d.queue(p.on), m.shift(p, dst))
 	}

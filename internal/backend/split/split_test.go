@@ -147,6 +147,12 @@ func newLadder(t *testing.T, b *biased, on ...int) *ladder {
 
 // climb is a pass over some tokens.
 func (l *ladder) climb(ids ...int32) ([]float32, error) {
+	l.queue(ids...)
+	numbers, err := l.b.Host(l.x.RowRange(0, len(ids)))
+	return slices.Clone(numbers), err
+}
+
+func (l *ladder) queue(ids ...int32) {
 	x, y := l.x.RowRange(0, len(ids)), l.y.RowRange(0, len(ids))
 	p := backend.Pass{Of: l, IDs: ids, Batch: []backend.Seq{{N: len(ids)}}}
 	l.b.Pass(p, func() {
@@ -157,8 +163,6 @@ func (l *ladder) climb(ids ...int32) ([]float32, error) {
 			l.b.MatMul(y, backend.Product{Dst: x, W: w, Add: true})
 		}
 	})
-	numbers, err := l.b.Host(x)
-	return slices.Clone(numbers), err
 }
 
 // TestRowsCrossABorderOnce counts copies between the devices, and their bytes, in every placement of four

@@ -175,7 +175,8 @@ func (m *memory) shift(p piece, t backend.Tensor) backend.Tensor {
 // copyState copies memory that is divided: a tensor within one layer's part, or whole rows that are
 // divided in the same way.
 func (d *Device) copyState(dst, src backend.Tensor) {
-	to, from := d.memory(dst), d.memory(src)
+	defer d.yield()
+	to, from := d.mine(dst), d.mine(src)
 	if from.cut == nil {
 		panic("split: copy from undivided to divided memory")
 	}
