@@ -58,6 +58,14 @@ type Tappable interface {
 	Tap(layers ...int) error
 }
 
+// Grouped is a model with memory for several calls. An output is overwritten by the next call of its group only, so calls of
+// several groups can be computed at the same time: see backend.Pipeline.
+type Grouped interface {
+	Model
+	// Group selects the group of the next calls. At first it is 0.
+	Group(i int)
+}
+
 // Lender is a Tappable model whose matrices a drafter can share.
 type Lender interface {
 	Tappable

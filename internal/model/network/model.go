@@ -22,6 +22,8 @@ type Model struct {
 	layers   []Layer
 	head     *Head
 	taps     Taps
+	groups   []*group // of calls, the first is 0
+	group    int      // of the next call
 	tower    Tower
 	towerErr error           // why there is no tower, where the checkpoint has tensors of one
 	loaded   *weights.Loader // frees the weights
@@ -29,6 +31,7 @@ type Model struct {
 
 var (
 	_ model.Examinable = (*Model)(nil)
+	_ model.Grouped    = (*Model)(nil)
 	_ model.Lender     = (*Model)(nil)
 	_ model.Multimodal = (*Model)(nil)
 )
@@ -235,10 +238,35 @@ func (m *Model) Close() error {
 
 // Release implements model.Model.
 func (m *Model) Release() {
-	m.Free()
-	m.taps.Free(m.Backend)
+	for i := range max(len(m.groups), 1) {
+		m.Group(i)
+		m.Free()
+		m.taps.Free(m.Backend)
+	}
+	m.Group(0)
 	if m.head != nil {
 		m.head.Release()
+	}
+}
+
+// group is the memory of a group of calls while another group is current.
+type group struct {
+	work workspace
+	taps backend.Tensor
+}
+
+// Group implements model.Grouped.
+func (m *Model) Group(i int) {
+	if i == m.group {
+		return
+	}
+	for len(m.groups) <= max(i, m.group) {
+		m.groups = append(m.groups, &group{})
+	}
+	*m.groups[m.group] = group{m.work, m.taps.memory}
+	m.group, m.work, m.taps.memory, m.of = i, m.groups[i].work, m.groups[i].taps, nil
+	if i > 0 {
+		m.of = m.groups[i]
 	}
 }
 

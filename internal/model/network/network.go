@@ -36,6 +36,7 @@ type Network struct {
 	embedded     bool    // X has its rows already
 	last, logits backend.Tensor
 	work         workspace
+	of           any               // of the passes; nil: the network
 	products     []backend.Product // of the running product
 }
 
@@ -128,6 +129,9 @@ func (n *Network) Pass(batch []model.Span) {
 		n.embedded = true
 	}
 	p := backend.Pass{Of: n, IDs: n.IDs, Batch: n.Seqs, Want: n.Want, Only: n.only}
+	if n.of != nil {
+		p.Of = n.of
+	}
 	if n.embedded {
 		p.IDs = nil
 	}
