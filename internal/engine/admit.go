@@ -41,13 +41,13 @@ func (e *Engine) leaving() (ended []*sequence) {
 		} else if over != nil {
 			s.fault = over
 		}
-		if s.fault != nil {
+		if s.fault != nil && !s.flying {
 			ended = append(ended, s)
 		}
 	}
 	clear(e.asked)
 	if len(ended) > 0 {
-		ends := func(s *sequence) bool { return s.fault != nil }
+		ends := func(s *sequence) bool { return s.fault != nil && !s.flying }
 		e.running = slices.DeleteFunc(e.running, ends)
 		e.locked(func() { e.waiting.Remove(ends) })
 	}
@@ -84,6 +84,10 @@ func (e *Engine) place(s *sequence) bool {
 		}
 		last := e.running[len(e.running)-1]
 		if last.req.Priority >= s.req.Priority {
+			return false
+		}
+		if len(e.pipeline.flying) > 0 {
+			e.pipeline.settling = true
 			return false
 		}
 		e.preempt(last)

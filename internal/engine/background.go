@@ -127,8 +127,10 @@ func (e *Engine) prefillBackground() bool {
 	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil {
 		s.attach(&span)
 		s.feed(span)
-		e.batch, e.spans = append(e.batch[:0], s), append(e.spans[:0], s.span)
-		if err := e.decode(); err != nil {
+		e.next()
+		e.batch, e.spans = append(e.batch, s), append(e.spans, s.span)
+		e.err = e.forward(false)
+		if _, err := e.decode(); err != nil {
 			e.isolate(err)
 		} else if err := e.store(); err != nil {
 			e.isolate(err)

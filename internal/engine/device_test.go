@@ -26,6 +26,7 @@ type failing struct {
 	model  *headed
 	pool   *state.Pool
 	want   [][]int32
+	groups int // rounds in flight
 }
 
 // failingRequest is request i. Every second one is longer than a page, which the cache keeps.
@@ -36,7 +37,13 @@ func failingRequest(i int) Request {
 func newFailing(t *testing.T) *failing {
 	t.Helper()
 	b := backendtest.NewOpaque(backendtest.CPU(t, backend.Options{Threads: 1}))
-	f := &failing{device: b, model: load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b), pool: state.NewPool(b, 1<<30)}
+	return newFailingOn(t, b, b, 0)
+}
+
+// newFailingOn is newFailing on a device, one of whose devices fails.
+func newFailingOn(t *testing.T, b backend.Backend, fails *backendtest.Opaque, groups int) *failing {
+	t.Helper()
+	f := &failing{device: fails, groups: groups, model: load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b), pool: state.NewPool(b, 1<<30)}
 	e := f.engine(t, nil)
 	for i := range 3 {
 		ids, _, err := collect(e, failingRequest(i))
@@ -51,7 +58,7 @@ func newFailing(t *testing.T) *failing {
 
 func (f *failing) engine(t *testing.T, ended func(error)) *Engine {
 	t.Helper()
-	e, err := New(f.model, f.pool, Options{Drafter: f.model.Drafter(), Cache: true, Log: slog.New(slog.DiscardHandler), Broken: ended})
+	e, err := New(f.model, f.pool, Options{Drafter: f.model.Drafter(), Cache: true, Groups: f.groups, Log: slog.New(slog.DiscardHandler), Broken: ended})
 	if err != nil {
 		t.Fatal(err)
 	}

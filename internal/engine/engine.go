@@ -37,6 +37,7 @@ type Options struct {
 	RoundTokens int           // maximum number of tokens fed in one round over all sequences; 0: the constant of that name
 	MaxBatch    int           // maximum number of running sequences; 0: 16
 	MaxQueue    int           // maximum number of waiting requests, above which each flow still has its share; 0: unlimited
+	Groups      int           // maximum number of rounds in flight on a device of several stages; 0: as the costs suggest
 	MaxRound    time.Duration // maximum time that a round should take while text is generated; 0: half as long again as without prompts
 	Context     int           // maximum number of tokens of a sequence; 0: the model's limit
 
@@ -76,14 +77,14 @@ type Engine struct {
 	wake chan struct{} // a request has come, one was canceled, or the engine is to end
 	done chan struct{} // closed when the loop has ended
 
-	running   []*sequence  // in order of priority
-	order     []*sequence  // the same, as a round found them
-	batch     []*sequence  // that the running round feeds
-	spans     []model.Span // of the batch
-	choosing  []*sequence  // of the batch, those that get tokens from the pass
-	logits    spec.Logits  // of the pass, a group for each of them
-	tally     tally        // of the batch
-	phases    Phases       // of the running round
+	running   []*sequence // in order of priority
+	order     []*sequence // the same, as a round found them
+	*group                // that is launched or landed
+	pipeline  pipeline
+	choosing  []*sequence // of the batch, those that get tokens from the pass
+	logits    spec.Logits // of the pass, a group for each of them
+	tally     tally       // of the batch
+	phases    Phases      // of the running round
 	drafting  drafting
 	sched     schedule.Scheduler[*sequence]
 	towerTook time.Duration // before the running round

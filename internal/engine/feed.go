@@ -7,14 +7,22 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// gather lets the scheduler choose the tokens of every sequence.
-func (e *Engine) gather() {
+// gather lets the scheduler choose the tokens of every sequence that is not in flight, or of one of n groups.
+func (e *Engine) gather(n int) {
+	e.sched.Beside = 0
 	for _, s := range e.running {
-		s.span = model.Span{}
+		switch {
+		case !s.flying:
+			s.span = model.Span{}
+		case !s.outcome.Prefill:
+			e.sched.Beside += s.outcome.Rows
+		}
 	}
-	e.sched.Plan(e.eligible(), e.towerTook, e.feed)
-	e.batch, e.spans = e.batch[:0], e.spans[:0]
+	e.sched.Plan(e.eligible(n), e.towerTook, e.feed)
 	for _, s := range e.running {
+		if s.flying {
+			continue
+		}
 		if len(s.span.Tokens) > 0 {
 			e.batch, e.spans = append(e.batch, s), append(e.spans, s.span)
 		} else {
@@ -38,10 +46,16 @@ func (e *Engine) feed(s *sequence, n int) int {
 	return n
 }
 
-// eligible are the sequences that may be fed: all that run, or the first that is isolated.
-// It is a copy, since reserving memory may preempt some.
-func (e *Engine) eligible() []*sequence {
-	e.order = append(e.order[:0], e.running...)
+// eligible are the sequences that may be fed: all that run, or the first of those that are not in flight, if there are n
+// groups, or the first that is isolated. It is a copy, since reserving memory may preempt some.
+func (e *Engine) eligible(n int) []*sequence {
+	e.order = e.order[:0]
+	most := (len(e.running) + n - 1) / n
+	for _, s := range e.running {
+		if !s.flying && len(e.order) < most {
+			e.order = append(e.order, s)
+		}
+	}
 	if i := slices.IndexFunc(e.order, func(s *sequence) bool { return s.isolated }); i >= 0 {
 		return e.order[i : i+1]
 	}

@@ -27,6 +27,9 @@ type headed struct {
 	draftVocab int // frequent tokens that the head drafts from; 0: auto, -1: all
 }
 
+// Group implements model.Grouped.
+func (m *headed) Group(i int) { m.Model.(model.Grouped).Group(i) }
+
 // Drafter returns a new drafter.
 func (m *headed) Drafter() spec.Drafter {
 	return mtp.New(m.Head(), mtp.Options{Vocab: m.Info().Vocab, DraftVocab: m.draftVocab})

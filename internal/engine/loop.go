@@ -12,7 +12,7 @@ import (
 
 // New starts an engine. It is the only user of the pool and the model until Close.
 func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
-	if o.RoundTokens < 0 || o.MaxBatch < 0 || o.MaxQueue < 0 || o.MaxRound < 0 || o.Context < 0 {
+	if o.RoundTokens < 0 || o.MaxBatch < 0 || o.MaxQueue < 0 || o.MaxRound < 0 || o.Groups < 0 || o.Context < 0 {
 		return nil, fmt.Errorf("engine: negative limit in %+v", o)
 	}
 	if o.RoundTokens == 0 {
@@ -37,6 +37,7 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	if err := e.rehearse(); err != nil { // before anything is there to close
 		return nil, err
 	}
+	e.openPipeline()
 	e.vision = newVisionQueue(o.Tower, p.Device(), o.TowerMemory)
 	e.drafting.device = p.Device()
 	e.openCache()
@@ -135,7 +136,9 @@ func (e *Engine) step() (more bool) {
 			more = true
 		}
 	}()
-	e.renew()
+	if len(e.pipeline.flying) == 0 {
+		e.renew()
+	}
 	if !e.admit() {
 		return false
 	}

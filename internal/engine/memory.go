@@ -150,6 +150,9 @@ func (e *Engine) reserve(s *sequence, n int) bool {
 		case !errors.Is(err, state.ErrFull) || len(e.running) == 1:
 			s.fault = err
 			return false
+		case len(e.pipeline.flying) > 0: // none in flight is preempted
+			e.pipeline.settling = true
+			return false
 		}
 		last := e.running[len(e.running)-1]
 		e.preempt(last)

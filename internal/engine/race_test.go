@@ -34,5 +34,6 @@ func TestRace(t *testing.T) {
 	t.Run("DiskOutlivesTheEngine", TestDiskOutlivesTheEngine)
 	t.Run("TowerDelaysNoText", TestTowerDelaysNoText)
 	t.Run("CanceledImagesAreNotComputed", TestCanceledImagesAreNotComputed)
+	t.Run("LostStageEndsEverything", TestLostStageEndsEverything)
 	t.Run("WorkloadsChangeNothing", TestWorkloadsChangeNothing)
 }

@@ -61,6 +61,7 @@ func (e *Engine) restart(s *sequence, alone bool) {
 // error to the next blocking call, whichever sequence queued the work. That may be one outside
 // of the round, such as one that was just opened and waits for the prompts of others.
 func (e *Engine) restartAll(alone bool) {
+	e.pipeline.discard()
 	for _, s := range slices.Clone(e.running) {
 		e.restart(s, alone)
 	}
@@ -110,6 +111,7 @@ func (e *Engine) lose(err error) {
 // is emptied. Then no memory may be in use; if some is, the account is wrong, and the engine
 // refuses everything from now on rather than hand out pages that are still in use.
 func (e *Engine) collapse(f *Fault) {
+	e.pipeline.discard()
 	list := slices.Clone(e.running)
 	if s := e.candidate; s != nil {
 		e.candidate = nil

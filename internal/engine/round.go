@@ -16,45 +16,57 @@ var errForced = errors.New("engine: the constraint is not deterministic: it chan
 // errNoNumber reports logits that are not numbers.
 var errNoNumber = errors.New("engine: the model's output is not a number; the weights or the memory are damaged")
 
-// round is a round of speculative decoding for all running sequences.
+// round is a round of speculative decoding: for all running sequences, or for a group of them while rounds of others are in
+// flight.
 func (e *Engine) round() {
-	start := time.Now()
-	e.gather()
-	if len(e.batch) > 0 {
-		if err := e.decode(); err != nil {
-			e.isolate(err)
-		} else if err := e.store(); err != nil {
+	p := &e.pipeline
+	for n := e.groups(); len(p.flying) < n && !p.settling && e.launch(n); {
+		continue
+	}
+	if len(p.flying) > 0 {
+		e.land()
+		took, err := e.decode()
+		start := time.Now()
+		if err == nil {
+			err = e.store()
+		}
+		if err != nil {
 			e.isolate(err)
 		} else {
 			e.releaseInputs()
-			e.observe(time.Since(start))
+			e.observe(took + time.Since(start))
 		}
 	}
 	e.retire()
 }
 
-// decode is algorithm 1 of Leviathan, Kalman and Matias (2023) for a batch. Every sequence
+// decode is algorithm 1 of Leviathan, Kalman and Matias (2023) for a batch whose pass has begun. Every sequence
 // is behind its tokens: a chunk of a prompt, one token, one token with drafts differ only in
-// the span. A panic of the model or the drafter becomes an error.
-func (e *Engine) decode() (err error) {
+// the span. A panic of the model or the drafter becomes an error. took is the time of the round, without that of others.
+func (e *Engine) decode() (took time.Duration, err error) {
 	defer caught(&err)
-	start, prepared := time.Now(), e.prepared()
-	out, err := e.model.Forward(e.spans)
+	if e.err != nil {
+		return 0, e.err
+	}
+	typical, err := e.landed()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	queued := time.Since(start)
-	if err := e.verify(out); err != nil {
-		return err
+	start := time.Now()
+	if err := e.verify(e.out); err != nil {
+		return 0, err
 	}
-	took := time.Since(start)
-	forward := queued + e.logits.Waited()
-	e.phases = Phases{Forward: forward, Sample: took - forward}
-	e.report(took, e.prepared() == prepared)
+	verified, waited := time.Since(start), e.logits.Waited()
+	if e.flight != nil { // it has waited for the passes of others
+		verified, waited = verified-waited, 0
+	}
+	took = e.queued + verified
+	e.phases = Phases{Forward: e.queued + waited, Sample: verified - waited}
+	e.report(took, typical)
 	start = time.Now()
-	err = e.draft(out)
+	err = e.draft(e.out)
 	e.phases.Draft = time.Since(start)
-	return err
+	return e.spent + took + time.Since(start), err
 }
 
 // verify chooses tokens for every sequence of the batch that needs them, and commits them in
@@ -74,6 +86,9 @@ func (e *Engine) verify(out model.Output) error {
 			e.logits.Draw = s.req.Rule == spec.Exact
 			e.logits.Ask(s.sampler, s.draft.Tokens, n)
 		}
+	}
+	if e.flight != nil && len(e.choosing) == 0 { // there is nothing to wait for
+		return nil
 	}
 	if err := e.logits.Resolve(e.chooseTokens); err != nil {
 		return err
@@ -164,7 +179,7 @@ func (e *Engine) report(took time.Duration, typical bool) {
 // retire ends the sequences that are over.
 func (e *Engine) retire() {
 	e.running = slices.DeleteFunc(e.running, func(s *sequence) bool {
-		over := s.fault != nil || s.finish != ""
+		over := !s.flying && (s.fault != nil || s.finish != "")
 		if over {
 			e.end(s)
 		}

@@ -67,6 +67,7 @@ type sequence struct {
 	account
 
 	background *job // it is a background prefill and no request; nil: it is a request
+	flying     bool // its round is in flight
 	isolated   bool // a round has failed: it is fed alone until it has caught up
 	finish     Finish
 	fault      error

@@ -25,14 +25,15 @@ type embedding struct {
 	backend.Backend
 	table backend.Weight
 
-	mu    sync.Mutex // protects what follows
-	ids   map[[32]byte][]int32
-	alive map[backend.Memory]bool // rows of the tower that were not given back
-	made  int                     // images
-	open  int                     // passes
-	sizes []int                   // of all passes
-	steps int                     // of all passes
-	extra int                     // steps of a pass beside those that make rows
+	mu           sync.Mutex // protects what follows
+	ids          map[[32]byte][]int32
+	alive        map[backend.Memory]bool // rows of the tower that were not given back
+	made         int                     // images
+	open         int                     // passes
+	sizes        []int                   // of all passes
+	steps        int                     // of all passes
+	extra        int                     // steps of a pass beside those that make rows
+	flying, most int                     // flights that were not waited for, and the maximum of that
 	// flaw is the fault of an image, by operation.
 	flaw func(act string, p *picture.Patches) error
 }
@@ -45,6 +46,40 @@ func (e *embedding) Embed(dst backend.Tensor, table backend.Weight, ids []int32)
 func (e *embedding) Free(t backend.Tensor) {
 	e.locked(func() { delete(e.alive, t.Mem) })
 	e.Backend.Free(t)
+}
+
+// At implements backend.Parted, as its device does, and what follows backend.Pipeline.
+func (e *embedding) At(p backend.Part) backend.Backend { return backend.At(e.Backend, p) }
+
+func (e *embedding) AllocParts(t dtype.Type, parts []backend.Part, cols []int) (backend.Tensor, error) {
+	return backend.AllocParts(e.Backend, t, parts, cols)
+}
+
+func (e *embedding) FreeParts(parts []backend.Part, cols []int) int64 {
+	return backend.FreeParts(e.Backend, parts, cols)
+}
+
+func (e *embedding) Stages() int {
+	if p, ok := e.Backend.(backend.Pipeline); ok {
+		return p.Stages()
+	}
+	return 1
+}
+
+func (e *embedding) Launch(f func()) backend.Flight {
+	e.locked(func() { e.flying++; e.most = max(e.most, e.flying) })
+	return &counted{e.Backend.(backend.Pipeline).Launch(f), e}
+}
+
+// counted is a flight of an embedding.
+type counted struct {
+	backend.Flight
+	of *embedding
+}
+
+func (c *counted) Wait() (backend.Trip, error) {
+	c.of.locked(func() { c.of.flying-- })
+	return c.Flight.Wait()
 }
 
 func (e *embedding) locked(f func()) {
@@ -67,6 +102,11 @@ func openEmbedding(t *testing.T, name string, o backend.Options, opaque bool) (*
 	if opaque {
 		b = backendtest.NewOpaque(b)
 	}
+	return embeddingOn(t, name, b)
+}
+
+func embeddingOn(t *testing.T, name string, b backend.Backend) (*headed, *embedding) {
+	t.Helper()
 	e := &embedding{Backend: b, ids: map[[32]byte][]int32{}, alive: map[backend.Memory]bool{}}
 	return load(t, golden.Dir(t, name), model.Options{Quantize: 8}, e), e
 }

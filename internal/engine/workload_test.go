@@ -268,48 +268,53 @@ func (w *workload) run(t *testing.T, e *Engine) {
 // limits, with a cache or without, with memory taken away and given back, every request
 // gives the tokens and the bits of logits that it gives alone and without drafts.
 func TestWorkloadsChangeNothing(t *testing.T) {
-	workloads := 16
+	for _, name := range []string{"dense", "moe"} {
+		t.Run(name, func(t *testing.T) {
+			m, b := openEmbedding(t, name, backend.Options{}, false)
+			workloadsChangeNothing(t, m, b, 16, func(int, *workload) {})
+		})
+	}
+}
+
+// workloadsChangeNothing runs some workloads, which change may change.
+func workloadsChangeNothing(t *testing.T, m *headed, b *embedding, workloads int, change func(i int, w *workload)) {
 	switch {
 	case brief(t):
 		workloads = 3
 	case long:
 		workloads = 400
 	}
-	for _, name := range []string{"dense", "moe"} {
-		t.Run(name, func(t *testing.T) {
-			m, b := openEmbedding(t, name, backend.Options{}, false)
-			pieces := repertoire(t, m, b, 40)
-			before := runtime.NumGoroutine()
-			probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
-			need := probe.bytes(200 + 40 + 24 + spec.MaxDepth)
-			preempted, hits, prefill, kept := int64(0), int64(0), int64(0), int64(0)
-			for i := range workloads {
-				w := newWorkload(rand.New(rand.NewPCG(uint64(i), 7)), m, b, pieces, need)
-				tight := state.NewPool(b, w.budget)
-				e, err := New(m, tight, w.options)
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.run(t, e)
-				preempted += e.Stats().Preemptions
-				hits += e.Stats().CachedTokens
-				prefill += e.Stats().Background.Tokens
-				kept += e.Stats().Tower.Cached
-				e.Close()
-				if _, alive, open := b.counts(); alive+open > 0 {
-					t.Errorf("%v: left behind rows of %d images, %d passes", w, alive, open)
-				}
-				if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
-					t.Errorf("%v: left behind %+v", w, s)
-				}
-				if t.Failed() {
-					return
-				}
-			}
-			awaitGoroutines(t, before)
-			t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d prefilled in the background, rows of %d images were there", workloads, preempted, hits, prefill, kept)
-		})
+	pieces := repertoire(t, m, b, 40)
+	before := runtime.NumGoroutine()
+	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
+	need := probe.bytes(200 + 40 + 24 + spec.MaxDepth)
+	preempted, hits, prefill, kept := int64(0), int64(0), int64(0), int64(0)
+	for i := range workloads {
+		w := newWorkload(rand.New(rand.NewPCG(uint64(i), 7)), m, b, pieces, need)
+		change(i, w)
+		tight := state.NewPool(b, w.budget)
+		e, err := New(m, tight, w.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.run(t, e)
+		preempted += e.Stats().Preemptions
+		hits += e.Stats().CachedTokens
+		prefill += e.Stats().Background.Tokens
+		kept += e.Stats().Tower.Cached
+		e.Close()
+		if _, alive, open := b.counts(); alive+open > 0 {
+			t.Errorf("%v: left behind rows of %d images, %d passes", w, alive, open)
+		}
+		if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
+			t.Errorf("%v: left behind %+v", w, s)
+		}
+		if t.Failed() {
+			return
+		}
 	}
+	awaitGoroutines(t, before)
+	t.Logf("%d workloads, %d preemptions, %d tokens from the cache, %d prefilled in the background, rows of %d images were there", workloads, preempted, hits, prefill, kept)
 }
 
 // TestCrowdChangesNothing has all kinds of requests meet in one round, with memory for two

@@ -41,6 +41,7 @@ type Scheduler[S Sequence] struct {
 	MaxRound    time.Duration // maximum time of a round while text is generated; 0: half as long again as without prompts
 	Cost        *cost.Model
 	Last        time.Duration // of the last round
+	Beside      int           // rows of sequences that generate, in rounds in flight
 	Shared      bool          // the round is of online sequences, and offline ones have a share of it
 
 	credit float64 // seconds that offline sequences may add
@@ -159,8 +160,8 @@ func (r *round[S]) all(offline bool) (any bool) {
 		}
 	}
 	most := r.left
-	if generating {
-		most = min(most, r.Chunk(r.rows, r.tower))
+	if generating || r.Beside > 0 {
+		most = min(most, r.Chunk(r.rows+r.Beside, r.tower))
 	}
 	if !offline && slices.ContainsFunc(r.order, func(s S) bool { return s.Claims().Offline }) {
 		most = min(most, max(r.left-r.RoundTokens/8, minChunk)) // no prompt takes the share of generating sequences

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/split"
+)
+
+// staged is a device of three, which compute layers in turn. The first also computes the end of a pass.
+func staged(t *testing.T) (b backend.Backend, stages []*backendtest.Opaque) {
+	t.Helper()
+	var list []backend.Backend
+	for range 3 {
+		o := backendtest.NewOpaque(backendtest.CPU(t, backend.Options{Threads: 1}))
+		stages, list = append(stages, o), append(list, o)
+	}
+	b, err := split.New(func(p backend.Part) int {
+		if p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart {
+			return p.Layer % 3
+		}
+		return 0
+	}, list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, stages
+}
+
+// TestRoundsInFlightChangeNothing runs workloads with one, two, three and four rounds in flight on three stages.
+func TestRoundsInFlightChangeNothing(t *testing.T) {
+	names := []string{"dense"}
+	if long {
+		names = append(names, "moe")
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			device, _ := staged(t)
+			m, b := embeddingOn(t, name, device)
+			workloadsChangeNothing(t, m, b, 8, func(i int, w *workload) {
+				w.options.Groups = 1 + i%4
+				for j := range w.pieces { // beside offline requests there is one group
+					w.pieces[j].Offline = w.pieces[j].Offline && i < 4
+				}
+			})
+			if b.most < 3 || b.flying != 0 {
+				t.Errorf("at most %d rounds were in flight, and %d are", b.most, b.flying)
+			}
+		})
+	}
+}
+
+// TestFailureInFlightEndsNoRequest has a stage fail once, at any of its calls, while other rounds are in flight.
+func TestFailureInFlightEndsNoRequest(t *testing.T) {
+	step := 61
+	if long {
+		step = 3
+	}
+	device, stages := staged(t)
+	for s, stage := range stages {
+		f := newFailingOn(t, device, stage, 3)
+		for at := 1 + s; ; at += step {
+			e := f.engine(t, func(err error) { t.Errorf("stage %d, call %d: broken: %v", s, at, err) })
+			f.device.BreakAt(at, errLaunch)
+			for range 2 {
+				for i, err := range f.all(t, e) {
+					if err != nil {
+						t.Errorf("stage %d, call %d, request %d: %v", s, at, i, err)
+					}
+				}
+			}
+			happened := f.device.Broken()
+			f.close(t, e)
+			if !happened {
+				break
+			}
+		}
+	}
+}
+
+// TestLostStageEndsEverything loses a stage while rounds are in flight.
+func TestLostStageEndsEverything(t *testing.T) {
+	for i, at := range []int{3, 40, 99} {
+		device, stages := staged(t)
+		f := newFailingOn(t, device, stages[i], 3)
+		told := 0
+		e := f.engine(t, func(error) { told++ })
+		f.device.BreakAt(at, backendtest.LostError{})
+		for i, err := range f.all(t, e) {
+			if err != nil && !errors.Is(err, ErrBroken) && !backend.Lost(err) {
+				t.Errorf("call %d, request %d: %v", at, i, err)
+			}
+		}
+		if _, _, err := collect(e, failingRequest(0)); !backend.Lost(err) {
+			t.Errorf("call %d: later: %v", at, err)
+		}
+		if err := e.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if f.close(t, e); told != 1 {
+			t.Errorf("call %d: told %d times", at, told)
+		}
+	}
+}
