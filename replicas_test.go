@@ -1,3 +1,6 @@
+// The race detector has other tests, and would compile the S3 client for nothing.
+//go:build !race
+
 package foretoken
 
 import (

@@ -140,21 +140,19 @@ func (c *checker) attend() {
 				n = 72
 			}
 			layer, t := k.layer(r), k.text(r, n)
+			whole := k.sequence(r, layer, n).feed(t, 0, n)
 			for _, piece := range []int{1, 7, 64} {
-				s := k.sequence(r, layer, n)
-				from := 0
-				if c.brief && piece == 1 { // those around the border of a page
+				s, from := k.sequence(r, layer, n), 0
+				if c.brief && piece < 64 { // the queries around the border of a page
 					from = 58
-					got = append(got, s.feed(t, 0, from)...)
+					s.append(t, attendLayer, 0, from)
 				}
+				want = append(want, whole[from*len(whole)/n:]...)
 				for ; from < n; from += piece {
-					if c.brief && piece == 1 && from == 70 {
-						piece = n - from
-					}
 					got = append(got, s.feed(t, from, min(from+piece, n))...)
 				}
 			}
-			return got, slices.Repeat(k.sequence(r, layer, n).feed(t, 0, n), 3)
+			return got, want
 		})
 		c.holds(what+", after rejected drafts", func(r *rig) (got, want []float32) {
 			layer, t := k.layer(r), k.text(r, 70)

@@ -182,3 +182,19 @@ func TestPoolFaultFreesThePool(t *testing.T) {
 		b.run(panics{-1}, 12, 1)
 	}
 }
+
+// TestSpreadCallsEachOnce has a backend do work that is not an operation.
+func TestSpreadCallsEachOnce(t *testing.T) {
+	b, err := Open(backend.Options{Threads: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close() //nolint:errcheck // a device without memory
+	for n := range 40 {
+		calls := make([]int, n)
+		backend.Spread(b, n, func(i int) { calls[i]++ })
+		if !slices.Equal(calls, slices.Repeat([]int{1}, n)) {
+			t.Fatalf("calls of %d: %v", n, calls)
+		}
+	}
+}

@@ -17,5 +17,6 @@ func TestRace(t *testing.T) {
 	t.Run("PoolUserKeepsToItsThreads", cpu.TestPoolUserKeepsToItsThreads)
 	t.Run("PoolUserWakesItsThreads", cpu.TestPoolUserWakesItsThreads)
 	t.Run("BackendsComputeAtOnce", cpu.TestBackendsComputeAtOnce)
+	t.Run("SpreadCallsEachOnce", cpu.TestSpreadCallsEachOnce)
 	t.Run("ThreadsPass", TestThreadsPass)
 }
