@@ -13,9 +13,14 @@ began=$(date +%s)
 
 # All stages compile alike, so that what several of them need is compiled once: without debug information,
 # which is a tenth of the work, and without the name of this folder, as make dist does. One package of
-# 37 seconds, the NATS server of tests, takes half of that without optimization, and nothing here waits for it. Compilers
+# 37 seconds, the NATS server of tests, takes half of that without optimization, and nothing here waits for it. The clients of
+# S3, NATS and Prometheus take a quarter less without inlining. Compilers
 # collect garbage less often, which takes a sixth off their time; programs and tests do it as usual.
-export GOFLAGS="${GOFLAGS:-} -trimpath '-toolexec=env GOGC=400' -gcflags=all=-dwarf=false '-gcflags=github.com/nats-io/nats-server/v2/server=-dwarf=false -N -l'"
+export GOFLAGS="${GOFLAGS:-} -trimpath '-toolexec=env GOGC=400' -gcflags=all=-dwarf=false"
+for others in minio/... klauspost/... tinylib/... nats-io/... prometheus/...; do
+	GOFLAGS="$GOFLAGS '-gcflags=github.com/$others=-dwarf=false -l'"
+done
+GOFLAGS="$GOFLAGS '-gcflags=google.golang.org/...=-dwarf=false -l' '-gcflags=github.com/nats-io/nats-server/v2/server=-dwarf=false -N -l'"
 logs=bin/check
 rm -rf "$logs"
 mkdir -p "$logs"
