@@ -24,40 +24,40 @@
 #define R_19 \
 	FMUL_4S_AT(3, 3, 24, 0) \
 	VFMLA V19.S4, V3.S4, V29.S4
-#define R_21 \
+#define R_20 \
 	FLDPQ 64(R6), (F26, F27) \
 	FLDPQ 96(R6), (F28, F29)
-#define R_22 \
+#define R_21 \
 	FSTPQ (F26, F27), 64(R6) \
 	FSTPQ (F28, F29), 96(R6)
-#define R_29 \
+#define R_25 \
 	SUBS $1, R4 \
 	BNE step
-#define R_30 \
+#define R_28 \
 	PRFM 3072(R8), PLDL1KEEP \
 	PRFM 3136(R8), PLDL1KEEP
-#define R_31 \
-	ADD R13, R6, R15 \
-	FMOVS 0(R5), F4
-#define R_32 \
-	MOVD $integerNibble<>(SB), R15 \
-	FMOVQ 0(R15), F24
-#define R_33 \
+#define R_29 \
 	VDUP V20.S[0], V22.S4 \
 	TILE_DOT_4S(0, 0)
-#define R_37 \
+#define R_33 \
 	FMUL_4S_AT(7, 7, 24, 0) \
 	VFMLA V19.S4, V7.S4, V29.S4
+#define R_36 \
+	MOVD $integerNibble<>(SB), R15 \
+	FMOVQ 0(R15), F24
+#define R_37 \
+	ADD R13, R6, R15 \
+	FMOVS 0(R5), F4
 #define R_39 \
 	FMLA_4S_AT(26, 20, 25, 0) \
 	FMLA_4S_AT(27, 21, 25, 0) \
 	FMLA_4S_AT(28, 22, 25, 0) \
 	FMLA_4S_AT(29, 23, 25, 0)
-#define R_40 \
+#define R_41 \
 	MOVD integerArgs_weights(R0), R1 \
 	MOVD integerArgs_out(R0), R6 \
 	MOVD integerArgs_tiles(R0), R2
-#define R_41 \
+#define R_42 \
 	VEOR V0.B16, V0.B16, V0.B16 \
 	FMOVQ F0, 0(R6) \
 	FMOVQ F0, 16(R6) \
@@ -78,194 +78,197 @@
 	VFMLA V18.S4, V2.S4, V28.S4 \
 	SCVTF_4S(3, 3)
 #define R_49 \
+	R_4 \
+	FMOVS 4(R5), F24
+#define R_50 \
 	VEOR V0.B16, V0.B16, V0.B16 \
 	VEOR V1.B16, V1.B16, V1.B16 \
 	VEOR V2.B16, V2.B16, V2.B16
-#define R_50 \
-	R_4 \
-	FMOVS 4(R5), F24
 #define R_52 \
 	VEOR V8.B16, V8.B16, V8.B16 \
 	VEOR V9.B16, V9.B16, V9.B16 \
 	VEOR V10.B16, V10.B16, V10.B16 \
 	VEOR V11.B16, V11.B16, V11.B16
 #define R_53 \
+	R_20 \
+	SCVTF_4S(4, 4)
+#define R_54 \
+	FMUL_4S_AT(4, 4, 24, 0) \
+	VFMLA V16.S4, V4.S4, V26.S4 \
+	SCVTF_4S(5, 5)
+#define R_55 \
+	FMUL_4S_AT(5, 5, 24, 0) \
+	VFMLA V17.S4, V5.S4, V27.S4 \
+	SCVTF_4S(6, 6)
+#define R_56 \
+	FMUL_4S_AT(6, 6, 24, 0) \
+	VFMLA V18.S4, V6.S4, V28.S4 \
+	SCVTF_4S(7, 7)
+#define R_57 \
 	VUSHR $4, V16.B16, V18.B16 \
 	VAND V24.B16, V16.B16, V16.B16 \
 	VUSHR $4, V17.B16, V19.B16 \
 	VAND V24.B16, V17.B16, V17.B16
-#define R_54 \
-	R_21 \
-	SCVTF_4S(4, 4)
-#define R_55 \
-	FMUL_4S_AT(4, 4, 24, 0) \
-	VFMLA V16.S4, V4.S4, V26.S4 \
-	SCVTF_4S(5, 5)
-#define R_56 \
-	FMUL_4S_AT(5, 5, 24, 0) \
-	VFMLA V17.S4, V5.S4, V27.S4 \
-	SCVTF_4S(6, 6)
-#define R_57 \
-	FMUL_4S_AT(6, 6, 24, 0) \
-	VFMLA V18.S4, V6.S4, V28.S4 \
-	SCVTF_4S(7, 7)
 #define R_60 \
 	TILE_SDOT_4S_AT(0, 0) \
 	TILE_SDOT_4S_AT(4, 1)
-#define R_63 \
-	R_22 \
+#define R_61 \
+	R_21 \
 	FMOVS 8(R5), F24
-#define R_64 \
+#define R_62 \
 	FLDPQ 128(R6), (F26, F27) \
 	FLDPQ 160(R6), (F28, F29)
-#define R_65 \
+#define R_63 \
 	FSTPQ (F26, F27), 128(R6) \
 	FSTPQ (F28, F29), 160(R6)
-#define R_70 \
+#define R_66 \
 	MOVD integerArgs_acts(R0), R5 \
 	MOVD integerArgs_groups(R0), R3
 #define R_77 \
-	VTBL V27.B16, [V20.B16], V21.B16 \
-	USHL_16B(21, 21, 26)
-#define R_78 \
-	VTBL V28.B16, [V20.B16], V22.B16 \
-	USHL_16B(22, 22, 26)
-#define R_79 \
 	FMOVQ 0(R5), F20 \
 	FMOVQ 0(R8), F16
-#define R_80 \
+#define R_79 \
 	FMOVQ 0(R15), F16 \
 	FCVTL2_4S(17, 16) \
 	FCVTL_4S(16, 16) \
 	FMOVQ 16(R15), F18 \
 	FCVTL2_4S(19, 18) \
 	FCVTL_4S(18, 18)
-#define R_81 \
+#define R_80 \
 	FMOVQ 0(R15), F16 \
 	SHLL2_4S_16(17, 16) \
 	SHLL_4S_16(16, 16) \
 	FMOVQ 16(R15), F18 \
 	SHLL2_4S_16(19, 18) \
 	SHLL_4S_16(18, 18)
-#define R_82 \
-	R_41 \
+#define R_81 \
+	R_42 \
 	FMOVQ F0, 48(R6) \
 	FMOVQ F0, 64(R6) \
 	FMOVQ F0, 80(R6) \
 	FMOVQ F0, 96(R6)
-#define R_83 \
-	R_49 \
+#define R_82 \
+	R_50 \
 	VEOR V3.B16, V3.B16, V3.B16 \
 	VEOR V4.B16, V4.B16, V4.B16 \
 	VEOR V5.B16, V5.B16, V5.B16
-#define R_84 \
-	R_33 \
-	VDUP V20.S[1], V22.S4 \
-	TILE_DOT_4S(4, 1)
-#define R_88 \
+#define R_85 \
 	MOVD R1, R8 \
 	ADD R19, R1, R7 \
 	MOVD integerArgs_steps(R0), R4
-#define R_91 \
+#define R_89 \
 	R_52 \
 	VEOR V12.B16, V12.B16, V12.B16 \
 	VEOR V13.B16, V13.B16, V13.B16
-#define R_95 \
+#define R_93 \
 	VTBL V27.B16, [V21.B16], V21.B16 \
 	R_0
+#define R_94 \
+	VTBL V27.B16, [V20.B16], V21.B16 \
+	USHL_16B(21, 21, 26)
+#define R_95 \
+	VTBL V28.B16, [V20.B16], V22.B16 \
+	USHL_16B(22, 22, 26)
 #define R_96 \
 	R_60 \
 	TILE_SDOT_4S_AT(8, 2)
 #define R_97 \
 	ZIP1_4S(18, 16, 17) \
 	ZIP2_4S(19, 16, 17)
-#define R_99 \
-	MOVD integerArgs_acts(R0), R9 \
-	MOVD integerArgs_groups(R0), R3
-#define R_100 \
-	MUL R21, R20, R12 \
-	ADD R1, R12
-#define R_109 \
-	R_64 \
+#define R_98 \
+	R_62 \
 	SCVTF_4S(8, 8)
-#define R_110 \
+#define R_99 \
 	FMOVQ 16(R8), F17 \
 	VUSHR $4, V17.B16, V17.B16
-#define R_112 \
+#define R_100 \
 	FMOVQ 0(R8), F16 \
 	VUSHR $4, V16.B16, V16.B16
-#define R_113 \
+#define R_101 \
 	FCVTL2_4S(21, 20) \
 	FCVTL_4S(20, 20)
-#define R_114 \
+#define R_102 \
 	FCVTL2_4S(23, 22) \
 	FCVTL_4S(22, 22)
+#define R_106 \
+	FMUL_4S_AT(11, 11, 24, 0) \
+	VFMLA V19.S4, V11.S4, V29.S4
+#define R_108 \
+	MOVD integerArgs_acts(R0), R9 \
+	MOVD integerArgs_groups(R0), R3
+#define R_109 \
+	MUL R21, R20, R12 \
+	ADD R1, R12
+#define R_113 \
+	R_37 \
+	FLDPQ 0(R15), (F6, F7)
 #define R_118 \
-	R_83 \
-	VEOR V6.B16, V6.B16, V6.B16 \
-	VEOR V7.B16, V7.B16, V7.B16
-#define R_120 \
-	R_40 \
+	R_41 \
 	MOVD integerArgs_block(R0), R9 \
 	MOVD integerArgs_codes(R0), R10 \
 	MOVD integerArgs_scale(R0), R11 \
 	MOVD integerArgs_outTile(R0), R13 \
 	MOVD integerArgs_plane(R0), R19
-#define R_121 \
+#define R_119 \
 	CMP $1, R11 \
 	BEQ half \
 	BGT full \
-	R_81
-#define R_122 \
+	R_80
+#define R_120 \
 	ADD R9, R1 \
 	SUBS $1, R3 \
 	BNE group \
 	ADD R13, R6 \
 	SUBS $1, R2 \
 	BNE tile
+#define R_121 \
+	R_82 \
+	VEOR V6.B16, V6.B16, V6.B16 \
+	VEOR V7.B16, V7.B16, V7.B16
 #define R_124 \
-	R_84 \
+	R_29 \
+	VDUP V20.S[1], V22.S4 \
+	TILE_DOT_4S(4, 1) \
 	VDUP V20.S[2], V22.S4 \
 	TILE_DOT_4S(8, 2)
 #define R_125 \
 	VTBL V28.B16, [V21.B16], V21.B16 \
 	R_0
-#define R_128 \
-	MOVD R9, R5 \
-	MOVD R1, R22 \
-	MOVD R21, R11
-#define R_129 \
-	SSHLL_8H_0(20, 20) \
-	SSHLL2_4S_0(21, 20) \
-	SSHLL_4S_0(20, 20)
-#define R_130 \
-	ADD $16, R10 \
-	SUBS $1, R11 \
-	BNE group
-#define R_133 \
-	R_91 \
-	VEOR V14.B16, V14.B16, V14.B16 \
-	VEOR V15.B16, V15.B16, V15.B16
-#define R_134 \
+#define R_126 \
 	FMUL_4S_AT(8, 8, 24, 0) \
 	VFMLA V16.S4, V8.S4, V26.S4 \
 	SCVTF_4S(9, 9)
-#define R_135 \
+#define R_127 \
 	FMUL_4S_AT(9, 9, 24, 0) \
 	VFMLA V17.S4, V9.S4, V27.S4 \
 	SCVTF_4S(10, 10)
-#define R_136 \
+#define R_128 \
 	FMUL_4S_AT(10, 10, 24, 0) \
 	VFMLA V18.S4, V10.S4, V28.S4 \
 	SCVTF_4S(11, 11)
-#define R_137 \
-	FMUL_4S_AT(11, 11, 24, 0) \
-	VFMLA V19.S4, V11.S4, V29.S4
-#define R_153 \
-	R_79 \
+#define R_131 \
+	MOVD R9, R5 \
+	MOVD R1, R22 \
+	MOVD R21, R11
+#define R_132 \
+	SSHLL_8H_0(20, 20) \
+	SSHLL2_4S_0(21, 20) \
+	SSHLL_4S_0(20, 20)
+#define R_133 \
+	ADD $16, R10 \
+	SUBS $1, R11 \
+	BNE group
+#define R_151 \
+	R_77 \
 	VAND V24.B16, V16.B16, V16.B16
+#define R_152 \
+	FMOVQ 16(R8), F17 \
+	VAND V24.B16, V17.B16, V17.B16
+#define R_153 \
+	FMOVQ 32(R8), F18 \
+	VAND V24.B16, V18.B16, V18.B16
 #define R_154 \
-	R_82 \
+	R_81 \
 	FMOVQ F0, 112(R6) \
 	FMOVQ F0, 128(R6) \
 	FMOVQ F0, 144(R6) \
@@ -281,7 +284,7 @@
 	VTBL V29.B16, [V21.B16], V21.B16 \
 	R_0
 #define R_157 \
-	R_40 \
+	R_41 \
 	MOVD integerArgs_block(R0), R20 \
 	MOVD integerArgs_per(R0), R21 \
 	MOVD integerArgs_plane(R0), R19 \
@@ -307,103 +310,110 @@
 	R_14 \
 	JMP zeroScaled
 #define R_171 \
-	FMOVQ 16(R8), F17 \
-	VAND V24.B16, V17.B16, V17.B16
-#define R_172 \
-	FMOVQ 32(R8), F18 \
-	VAND V24.B16, V18.B16, V18.B16
-#define R_173 \
 	FMOVQ 48(R8), F19 \
 	VAND V24.B16, V19.B16, V19.B16
-#define R_176 \
+#define R_172 \
+	FMOVQ 32(R8), F18 \
+	VUSHR $4, V18.B16, V18.B16
+#define R_173 \
 	FMLA_4S_AT(7, 9, 4, 0) \
 	FSTPQ (F6, F7), 0(R15)
 #define R_177 \
 	SCVTF_4S(10, 10) \
 	FMUL_4S(10, 10, 0)
-#define R_188 \
-	FMOVS 4(R5), F4 \
-	FLDPQ 64(R15), (F6, F7)
-#define R_189 \
+#define R_186 \
 	DOT_PAIR_8H(0, 1, 16, 18) \
 	DOT_PAIR_8H(2, 3, 17, 19)
-#define R_190 \
+#define R_187 \
 	DOT_PAIR_8H(4, 5, 16, 18) \
 	DOT_PAIR_8H(6, 7, 17, 19)
+#define R_188 \
+	R_63 \
+	FMOVS 12(R5), F24
+#define R_189 \
+	FLDPQ 192(R6), (F26, F27) \
+	FLDPQ 224(R6), (F28, F29)
+#define R_190 \
+	FSTPQ (F26, F27), 192(R6) \
+	FSTPQ (F28, F29), 224(R6)
 #define R_191 \
+	R_85 \
+	R_36
+#define R_192 \
+	FMOVQ 64(R8), F16 \
+	VAND V24.B16, V16.B16, V16.B16
+#define R_193 \
 	VTBL V30.B16, [V21.B16], V21.B16 \
 	R_0
-#define R_195 \
+#define R_197 \
 	TBNZ $0, R11, zeroHalf \
 	TBNZ $1, R11, zeroFull \
-	R_81 \
+	R_80 \
 	JMP zeroScaled
-#define R_198 \
-	FMOVQ 32(R8), F18 \
-	VUSHR $4, V18.B16, V18.B16
-#define R_199 \
+#define R_200 \
 	FMOVQ 48(R8), F19 \
 	VUSHR $4, V19.B16, V19.B16
-#define R_200 \
-	R_31 \
-	FLDPQ 0(R15), (F6, F7) \
+#define R_201 \
+	R_89 \
+	VEOR V14.B16, V14.B16, V14.B16 \
+	VEOR V15.B16, V15.B16, V15.B16
+#define R_202 \
+	R_113 \
 	SCVTF_4S(8, 8) \
 	FMUL_4S(8, 8, 0)
-#define R_201 \
+#define R_203 \
 	FMLA_4S_AT(6, 8, 4, 0) \
 	SCVTF_4S(9, 9) \
 	FMUL_4S(9, 9, 1)
-#define R_202 \
+#define R_204 \
 	FMLA_4S_AT(6, 10, 4, 0) \
 	SCVTF_4S(11, 11) \
 	FMUL_4S(11, 11, 1)
-#define R_203 \
-	ADD R13>>1, R12, R15 \
-	FMOVQ 0(R15), F0 \
-	FCVTL2_4S(1, 0) \
-	FCVTL_4S(0, 0)
-#define R_204 \
-	VSUB V26.B16, V16.B16, V16.B16 \
-	VSUB V26.B16, V17.B16, V17.B16 \
-	VSUB V26.B16, V18.B16, V18.B16 \
-	VSUB V26.B16, V19.B16, V19.B16
 #define R_205 \
 	R_155 \
 	BGE unbiased0 \
 	R_39
-#define R_212 \
-	R_65 \
-	FMOVS 12(R5), F24
-#define R_213 \
-	FLDPQ 192(R6), (F26, F27) \
-	FLDPQ 224(R6), (F28, F29)
-#define R_214 \
-	FSTPQ (F26, F27), 192(R6) \
-	FSTPQ (F28, F29), 224(R6)
-#define R_215 \
-	R_88 \
-	R_32
-#define R_216 \
-	FMOVQ 64(R8), F16 \
-	VAND V24.B16, V16.B16, V16.B16
-#define R_217 \
+#define R_210 \
+	ADD R13>>1, R12, R15 \
+	FMOVQ 0(R15), F0 \
+	FCVTL2_4S(1, 0) \
+	FCVTL_4S(0, 0)
+#define R_211 \
 	FMOVQ 80(R8), F17 \
 	VUSHR $4, V17.B16, V17.B16
-#define R_222 \
-	SCVTF_4S(12, 12) \
-	FMUL_4S(12, 12, 0)
-#define R_225 \
+#define R_213 \
+	FMOVS 4(R5), F4 \
+	FLDPQ 64(R15), (F6, F7)
+#define R_216 \
+	MOVD $0, R13 \
+	R_36
+#define R_217 \
+	R_66 \
+	R_154
+#define R_221 \
 	FMOVQ 96(R8), F18 \
 	VAND V24.B16, V18.B16, V18.B16
-#define R_226 \
+#define R_222 \
 	FMOVQ 112(R8), F19 \
 	VAND V24.B16, V19.B16, V19.B16
-#define R_233 \
-	R_29 \
+#define R_223 \
+	FMOVQ 64(R8), F16 \
+	VUSHR $4, V16.B16, V16.B16
+#define R_224 \
+	SCVTF_4S(12, 12) \
+	FMUL_4S(12, 12, 0)
+#define R_231 \
+	R_49 \
+	FMOVS 20(R5), F25
+#define R_234 \
+	DOT_PAIR_8H(8, 9, 16, 18) \
+	DOT_PAIR_8H(10, 11, 17, 19)
+#define R_236 \
+	R_25 \
 	ADD R10, R1, R15 \
 	CMP $const_scaleZero, R11 \
 	BGE zero \
-	R_121 \
+	R_119 \
 	FMOVQ 32(R15), F20 \
 	SHLL2_4S_16(21, 20) \
 	SHLL_4S_16(20, 20) \
@@ -411,14 +421,14 @@
 	SHLL2_4S_16(23, 22) \
 	SHLL_4S_16(22, 22) \
 	JMP scaled
-#define R_234 \
-	R_80 \
+#define R_237 \
+	R_79 \
 	FMOVQ 32(R15), F20 \
-	R_113 \
+	R_101 \
 	FMOVQ 48(R15), F22 \
-	R_114 \
+	R_102 \
 	JMP scaled
-#define R_235 \
+#define R_238 \
 	MOVD integerArgs_zeros(R0), R15 \
 	ADD R1, R15 \
 	FMOVQ 0(R15), F20 \
@@ -433,7 +443,81 @@
 	SCVTF_4S(22, 22) \
 	SCVTF_4S(23, 23) \
 	FMOVS 0(R5), F24
-#define R_236 \
+#define R_240 \
+	R_53 \
+	R_54 \
+	R_55 \
+	R_56 \
+	R_33
+#define R_241 \
+	VLD1R.P 4(R15), [V0.S4] \
+	VMOV V0.B16, V1.B16 \
+	VMOV V0.B16, V2.B16 \
+	VMOV V0.B16, V3.B16
+#define R_243 \
+	FMOVQ F0, 192(R6) \
+	FMOVQ F0, 208(R6) \
+	FMOVQ F0, 224(R6) \
+	FMOVQ F0, 240(R6)
+#define R_244 \
+	FMOVQ 80(R8), F17 \
+	VAND V24.B16, V17.B16, V17.B16
+#define R_245 \
+	FMOVQ 96(R8), F18 \
+	VUSHR $4, V18.B16, V18.B16
+#define R_246 \
+	FMOVQ 112(R8), F19 \
+	VUSHR $4, V19.B16, V19.B16
+#define R_247 \
+	FMLA_4S_AT(6, 12, 4, 0) \
+	SCVTF_4S(13, 13) \
+	FMUL_4S(13, 13, 1)
+#define R_251 \
+	MOVD $integerTwo<>(SB), R15 \
+	FMOVQ 0(R15), F24
+#define R_254 \
+	R_131 \
+	ADD R13>>2, R23, R10
+#define R_260 \
+	R_93 \
+	VSLI $2, V21.B16, V16.B16
+#define R_261 \
+	R_125 \
+	VSLI $2, V21.B16, V17.B16
+#define R_262 \
+	R_156 \
+	VSLI $2, V21.B16, V18.B16
+#define R_263 \
+	R_193 \
+	VSLI $2, V21.B16, V19.B16
+#define R_264 \
+	VUSHR $2, V21.B16, V21.B16 \
+	VAND V25.B16, V21.B16, V21.B16
+#define R_267 \
+	VTBL V29.B16, [V20.B16], V21.B16 \
+	USHL_16B(21, 21, 26)
+#define R_268 \
+	VTBL V30.B16, [V20.B16], V22.B16 \
+	USHL_16B(22, 22, 26)
+#define R_269 \
+	R_96 \
+	TILE_SDOT_4S_AT(12, 3)
+#define R_270 \
+	R_15 \
+	VFMLA V16.S4, V30.S4, V26.S4
+#define R_271 \
+	VCMTST V26.B16, V18.B16, V18.B16 \
+	VUSHR $7, V18.B16, V18.B16
+#define R_272 \
+	R_42 \
+	FMOVQ F0, 48(R6)
+#define R_273 \
+	R_81 \
+	FMOVQ F0, 112(R6)
+#define R_275 \
+	R_189 \
+	SCVTF_4S(12, 12)
+#define R_277 \
 	R_45 \
 	SCVTF_4S(25, 25) \
 	FMLA_4S_AT(0, 20, 25, 0) \
@@ -441,841 +525,754 @@
 	FMLA_4S_AT(1, 21, 25, 0) \
 	R_47 \
 	FMLA_4S_AT(2, 22, 25, 0) \
-	R_48
-#define R_237 \
-	R_54 \
-	R_55 \
-	R_56 \
-	R_57 \
-	R_37
-#define R_239 \
-	MOVD $0, R13 \
-	R_32
-#define R_240 \
-	VLD1R.P 4(R15), [V0.S4] \
-	VMOV V0.B16, V1.B16 \
-	VMOV V0.B16, V2.B16 \
-	VMOV V0.B16, V3.B16
-#define R_241 \
-	FMLA_4S_AT(6, 12, 4, 0) \
-	SCVTF_4S(13, 13) \
-	FMUL_4S(13, 13, 1)
-#define R_242 \
-	FMOVQ 80(R8), F17 \
-	VAND V24.B16, V17.B16, V17.B16
-#define R_243 \
-	FMOVQ 64(R8), F16 \
-	VUSHR $4, V16.B16, V16.B16
-#define R_244 \
-	FMOVQ 96(R8), F18 \
-	VUSHR $4, V18.B16, V18.B16
-#define R_245 \
-	FMOVQ 112(R8), F19 \
-	VUSHR $4, V19.B16, V19.B16
-#define R_249 \
-	MOVD $integerTwo<>(SB), R15 \
-	FMOVQ 0(R15), F24
-#define R_252 \
-	R_128 \
-	ADD R13>>2, R23, R10
-#define R_254 \
-	DOT_PAIR_8H(8, 9, 16, 18) \
-	DOT_PAIR_8H(10, 11, 17, 19)
-#define R_258 \
-	FLDPQ 64(R8), (F16, F17) \
-	R_53
-#define R_267 \
-	R_95 \
-	VSLI $2, V21.B16, V16.B16
-#define R_268 \
-	R_125 \
-	VSLI $2, V21.B16, V17.B16
-#define R_269 \
-	R_156 \
-	VSLI $2, V21.B16, V18.B16
-#define R_270 \
-	R_191 \
-	VSLI $2, V21.B16, V19.B16
-#define R_271 \
-	VUSHR $2, V21.B16, V21.B16 \
-	VAND V25.B16, V21.B16, V21.B16
-#define R_272 \
-	R_154 \
-	FMOVQ F0, 192(R6) \
-	FMOVQ F0, 208(R6) \
-	FMOVQ F0, 224(R6) \
-	FMOVQ F0, 240(R6)
-#define R_273 \
-	R_237 \
+	R_48 \
+	FMLA_4S_AT(3, 23, 25, 0) \
+	R_19
+#define R_278 \
+	R_240 \
 	BGE unbiased1 \
 	R_39
-#define R_274 \
-	R_236 \
-	FMLA_4S_AT(3, 23, 25, 0) \
-	R_19 \
-	R_50
-#define R_276 \
+#define R_280 \
+	VSUB V26.B16, V16.B16, V16.B16 \
+	VSUB V26.B16, V17.B16, V17.B16 \
+	VSUB V26.B16, V18.B16, V18.B16 \
+	VSUB V26.B16, V19.B16, V19.B16
+#define R_281 \
 	MOVD $integerSpread0<>(SB), R15 \
 	FMOVQ 0(R15), F27 \
 	MOVD $integerSpread1<>(SB), R15 \
 	FMOVQ 0(R15), F28
-#define R_277 \
-	R_77 \
-	BIT_16B(16, 21, 25) \
-	R_78 \
-	BIT_16B(17, 22, 25)
-#define R_280 \
-	R_30 \
-	FLDPQ 0(R8), (F16, F17) \
-	R_53
-#define R_281 \
-	ADD R20, R22 \
-	FMOVD (R10), F20 \
-	R_129
-#define R_282 \
-	FSTPQ (F6, F7), 64(R15) \
-	FMOVS 8(R5), F4 \
-	FLDPQ 128(R15), (F6, F7)
-#define R_283 \
-	EOR $32, R13 \
-	CBNZ R13, half \
-	R_158
-#define R_286 \
+#define R_284 \
 	R_124 \
 	VDUP V20.S[3], V22.S4 \
 	TILE_DOT_4S(12, 3)
-#define R_287 \
-	R_95 \
+#define R_285 \
+	R_93 \
 	VSLI $4, V21.B16, V16.B16
-#define R_288 \
+#define R_286 \
 	R_125 \
 	VSLI $4, V21.B16, V17.B16
-#define R_289 \
+#define R_287 \
 	R_156 \
 	VSLI $4, V21.B16, V18.B16
-#define R_290 \
-	R_191 \
+#define R_288 \
+	R_193 \
 	VSLI $4, V21.B16, V19.B16
-#define R_291 \
+#define R_289 \
 	VUSHR $4, V21.B16, V21.B16 \
 	VAND V25.B16, V21.B16, V21.B16
-#define R_292 \
-	VTBL V29.B16, [V20.B16], V21.B16 \
-	USHL_16B(21, 21, 26)
+#define R_290 \
+	R_94 \
+	BIT_16B(16, 21, 25) \
+	R_95 \
+	BIT_16B(17, 22, 25)
 #define R_293 \
-	VTBL V30.B16, [V20.B16], V22.B16 \
-	USHL_16B(22, 22, 26)
-#define R_296 \
-	R_96 \
-	TILE_SDOT_4S_AT(12, 3)
-#define R_297 \
 	R_15 \
-	VFMLA V16.S4, V30.S4, V26.S4
+	VFMLA V17.S4, V30.S4, V27.S4
+#define R_294 \
+	ADD R20, R22 \
+	FMOVD (R10), F20 \
+	R_132
 #define R_298 \
-	VCMTST V26.B16, V18.B16, V18.B16 \
-	VUSHR $7, V18.B16, V18.B16
-#define R_299 \
-	R_41 \
-	FMOVQ F0, 48(R6)
-#define R_300 \
-	R_82 \
-	FMOVQ F0, 112(R6)
+	FLDPQ 64(R8), (F16, F17) \
+	R_57
 #define R_302 \
-	R_213 \
-	SCVTF_4S(12, 12)
-#define R_303 \
-	ZIP1_4S(22, 20, 21) \
-	ZIP2_4S(23, 20, 21)
-#define R_307 \
 	FMUL_4S_AT(15, 15, 24, 0) \
 	VFMLA V19.S4, V15.S4, V29.S4
-#define R_308 \
+#define R_303 \
 	FSTPQ (F8, F9), 512(R23) \
 	FSTPQ (F10, F11), 544(R23)
-#define R_309 \
+#define R_304 \
 	VDUP V20.S[0], V22.S4 \
 	VDUP V20.S[1], V23.S4
-#define R_312 \
+#define R_307 \
 	ADDP_4S(0, 0, 1) \
 	MLA_4S(16, 0, 20)
-#define R_315 \
+#define R_310 \
 	FLDPQ 512(R23), (F8, F9) \
 	FLDPQ 544(R23), (F10, F11)
-#define R_317 \
+#define R_311 \
+	R_37 \
+	FLDPQ 32(R15), (F6, F7)
+#define R_312 \
 	FMLA_4S_AT(7, 11, 4, 0) \
 	FSTPQ (F6, F7), 32(R15)
-#define R_318 \
-	SCVTF_4S(14, 14) \
-	FMUL_4S(14, 14, 0)
+#define R_313 \
+	VDUP V20.S[2], V22.S4 \
+	VDUP V21.S[2], V23.S4
+#define R_314 \
+	FMLA_4S_AT(7, 13, 4, 0) \
+	FSTPQ (F6, F7), 128(R15)
+#define R_317 \
+	MLA_4S(8, 0, 20) \
+	MLA_4S(9, 1, 21)
 #define R_319 \
-	R_54 \
+	R_53 \
 	SCVTF_4S(25, 25) \
 	FMLA_4S_AT(4, 20, 25, 0) \
-	R_55 \
+	R_54 \
 	FMLA_4S_AT(5, 21, 25, 0) \
-	R_56 \
+	R_55 \
 	FMLA_4S_AT(6, 22, 25, 0) \
-	R_57 \
+	R_56 \
 	FMLA_4S_AT(7, 23, 25, 0) \
-	R_37
+	R_33
 #define R_320 \
-	R_77 \
-	BIT_16B(18, 21, 25) \
-	R_78 \
-	BIT_16B(19, 22, 25)
+	R_98 \
+	R_126 \
+	R_127 \
+	R_128 \
+	R_106
 #define R_321 \
-	R_109 \
-	R_134 \
-	R_135 \
-	R_136 \
-	R_137
-#define R_322 \
-	R_240 \
+	R_241 \
 	VLD1R.P 4(R15), [V4.S4] \
 	VMOV V4.B16, V5.B16 \
 	VMOV V4.B16, V6.B16 \
 	VMOV V4.B16, V7.B16
+#define R_322 \
+	R_94 \
+	BIT_16B(18, 21, 25) \
+	R_95 \
+	BIT_16B(19, 22, 25)
 #define R_323 \
 	R_15 \
-	VFMLA V17.S4, V30.S4, V27.S4
+	VFMLA V18.S4, V30.S4, V28.S4
 #define R_324 \
+	FSTPQ (F6, F7), 64(R15) \
+	FMOVS 8(R5), F4 \
+	FLDPQ 128(R15), (F6, F7)
+#define R_326 \
+	R_28 \
+	FLDPQ 0(R8), (F16, F17) \
+	R_57
+#define R_327 \
 	FMUL_4S_AT(12, 12, 24, 0) \
 	VFMLA V16.S4, V12.S4, V26.S4 \
 	SCVTF_4S(13, 13)
-#define R_325 \
+#define R_328 \
 	FMUL_4S_AT(13, 13, 24, 0) \
 	VFMLA V17.S4, V13.S4, V27.S4 \
 	SCVTF_4S(14, 14)
-#define R_326 \
+#define R_329 \
 	FMUL_4S_AT(14, 14, 24, 0) \
 	VFMLA V18.S4, V14.S4, V28.S4 \
 	SCVTF_4S(15, 15)
-#define R_329 \
+#define R_332 \
 	ADDP_4S(2, 2, 3) \
 	MLA_4S(17, 2, 21) \
 	FSTPQ (F16, F17), 512(R23) \
 	FLDPQ 544(R23), (F16, F17)
-#define R_330 \
+#define R_333 \
 	VDUP V20.S[0], V22.S4 \
 	VDUP V20.S[2], V23.S4
-#define R_331 \
-	VDUP V20.S[2], V22.S4 \
-	VDUP V21.S[2], V23.S4
-#define R_333 \
-	FMLA_4S_AT(7, 13, 4, 0) \
-	FSTPQ (F6, F7), 128(R15)
 #define R_334 \
-	MLA_4S(8, 0, 20) \
-	MLA_4S(9, 1, 21)
-#define R_336 \
-	SCVTF_4S(5, 5) \
-	FMUL_4S(5, 5, 0)
-#define R_359 \
-	R_49 \
-	VEOR V3.B16, V3.B16, V3.B16
-#define R_360 \
-	R_15 \
-	VFMLA V18.S4, V30.S4, V28.S4
-#define R_361 \
-	ADD R20, R22 \
-	FMOVQ 0(R10), F20 \
-	SSHLL2_8H_0(22, 20) \
-	R_129 \
-	SSHLL2_4S_0(23, 22) \
-	SSHLL_4S_0(22, 22)
-#define R_363 \
-	VDUP V20.S[0], V22.S4 \
-	VDUP V21.S[0], V23.S4
-#define R_364 \
-	FMLA_4S_AT(7, 11, 4, 0) \
-	R_282 \
-	R_222
-#define R_365 \
 	PAIR_SDOT_4S_AT(0, 0, 21, 0) \
 	PAIR_SDOT_4S_AT(2, 1, 21, 1) \
 	PAIR_SDOT_4S_AT(4, 2, 21, 2)
-#define R_366 \
-	SCVTF_4S(5, 5) \
-	FMUL_4S(5, 5, 1)
-#define R_368 \
-	USHLL_8H_0(1, 1) \
-	SMLAL_4S_AT(16, 1, 0, 0) \
-	SMLAL2_4S_AT(17, 1, 0, 0)
-#define R_369 \
-	USHLL_8H_0(1, 1) \
-	SMLAL_4S_AT(16, 1, 0, 1) \
-	SMLAL2_4S_AT(17, 1, 0, 1)
-#define R_370 \
-	ADD $32, R10 \
-	SUBS $2, R11 \
-	BNE least
-#define R_371 \
-	R_203 \
-	FMOVQ 32(R15), F2 \
-	FCVTL2_4S(3, 2) \
-	FCVTL_4S(2, 2)
-#define R_372 \
+#define R_338 \
+	R_108 \
+	R_154
+#define R_341 \
+	R_50 \
+	VEOR V3.B16, V3.B16, V3.B16
+#define R_354 \
+	VUSHR $2, V17.B16, V17.B16 \
+	VAND V24.B16, V17.B16, V17.B16
+#define R_355 \
+	VDUP V20.S[2], V22.S4 \
+	TILE_DOT_4S(0, 2)
+#define R_356 \
+	R_217 \
+	R_243
+#define R_357 \
+	R_61 \
+	FMOVS 24(R5), F25
+#define R_359 \
+	R_15 \
+	VFMLA V19.S4, V30.S4, V29.S4
+#define R_360 \
+	ADD R20, R22 \
+	FMOVQ 0(R10), F20 \
+	SSHLL2_8H_0(22, 20) \
+	R_132 \
+	SSHLL2_4S_0(23, 22) \
+	SSHLL_4S_0(22, 22)
+#define R_361 \
+	VDUP V20.S[0], V22.S4 \
+	VDUP V21.S[0], V23.S4
+#define R_362 \
+	FMLA_4S_AT(7, 11, 4, 0) \
+	R_324
+#define R_363 \
 	MOVD $integerSpread2<>(SB), R15 \
 	FMOVQ 0(R15), F29 \
 	MOVD $integerSpread3<>(SB), R15 \
 	FMOVQ 0(R15), F30
-#define R_375 \
-	VSUB V31.B16, V16.B16, V16.B16 \
-	VSUB V31.B16, V17.B16, V17.B16 \
-	VSUB V31.B16, V18.B16, V18.B16 \
-	VSUB V31.B16, V19.B16, V19.B16
-#define R_376 \
+#define R_364 \
+	SCVTF_4S(14, 14) \
+	FMUL_4S(14, 14, 0)
+#define R_366 \
 	VTBL V16.B16, [V31.B16], V16.B16 \
 	VTBL V17.B16, [V31.B16], V17.B16 \
 	VTBL V18.B16, [V31.B16], V18.B16 \
 	VTBL V19.B16, [V31.B16], V19.B16
-#define R_384 \
-	VUSHR $2, V17.B16, V17.B16 \
-	VAND V24.B16, V17.B16, V17.B16
-#define R_385 \
-	VDUP V20.S[2], V22.S4 \
-	TILE_DOT_4S(0, 2)
-#define R_386 \
-	R_70 \
-	R_272
-#define R_387 \
-	R_50 \
-	FMOVS 20(R5), F25
-#define R_389 \
+#define R_373 \
+	USHLL_8H_0(1, 1) \
+	SMLAL_4S_AT(16, 1, 0, 0) \
+	SMLAL2_4S_AT(17, 1, 0, 0)
+#define R_374 \
+	USHLL_8H_0(1, 1) \
+	SMLAL_4S_AT(16, 1, 0, 1) \
+	SMLAL2_4S_AT(17, 1, 0, 1)
+#define R_375 \
+	ADD $32, R10 \
+	SUBS $2, R11 \
+	BNE least
+#define R_376 \
+	R_210 \
+	FMOVQ 32(R15), F2 \
+	FCVTL2_4S(3, 2) \
+	FCVTL_4S(2, 2)
+#define R_377 \
 	ADD $48, R5 \
-	R_122
-#define R_391 \
-	ADD $64, R5 \
-	ADD $128, R8
-#define R_404 \
-	R_15 \
-	VFMLA V19.S4, V30.S4, V29.S4
-#define R_405 \
+	R_120
+#define R_398 \
+	DOT_PAIR_8H(12, 13, 16, 18) \
+	DOT_PAIR_8H(14, 15, 17, 19)
+#define R_401 \
 	FMLA_4S_AT(6, 14, 4, 0) \
 	SCVTF_4S(15, 15) \
 	FMUL_4S(15, 15, 1)
-#define R_406 \
+#define R_404 \
 	ADD R13>>2, R23, R10 \
 	MOVD R21, R11 \
 	VEOR V16.B16, V16.B16, V16.B16 \
 	VEOR V17.B16, V17.B16, V17.B16 \
 	VEOR V18.B16, V18.B16, V18.B16 \
 	VEOR V19.B16, V19.B16, V19.B16
-#define R_407 \
+#define R_409 \
+	SADDLP_4S(6, 6) \
+	SADDLP_4S(7, 7) \
+	ADDP_4S(6, 6, 7)
+#define R_412 \
+	ADD R13>>1, R12, R15 \
+	FMOVQ 16(R15), F0 \
+	FCVTL2_4S(1, 0) \
+	FCVTL_4S(0, 0)
+#define R_421 \
+	SCVTF_4S(27, 27) \
+	FMUL_4S(27, 27, 24)
+#define R_422 \
+	ADD $64, R5 \
+	ADD $128, R8
+#define R_425 \
+	VAND V29.B16, V30.B16, V30.B16 \
+	VORR V30.B16, V27.B16, V27.B16
+#define R_428 \
+	R_190 \
+	JMP added
+#define R_429 \
+	R_303 \
+	FSTPQ (F12, F13), 576(R23)
+#define R_430 \
+	FSTPQ (F16, F17), 544(R23) \
+	FLDPQ 576(R23), (F16, F17)
+#define R_431 \
+	ADDP_4S(8, 8, 9) \
+	MLA_4S(16, 8, 20)
+#define R_433 \
+	R_310 \
+	FLDPQ 576(R23), (F12, F13)
+#define R_435 \
+	MLA_4S(12, 4, 20) \
+	MLA_4S(13, 5, 21)
+#define R_436 \
+	ZIP1_4S(22, 20, 21) \
+	ZIP2_4S(23, 20, 21)
+#define R_438 \
+	R_85 \
+	R_251
+#define R_439 \
+	R_98 \
+	SCVTF_4S(25, 25) \
+	FMLA_4S_AT(8, 20, 25, 0) \
+	R_126 \
+	FMLA_4S_AT(9, 21, 25, 0) \
+	R_127 \
+	FMLA_4S_AT(10, 22, 25, 0) \
+	R_128 \
+	FMLA_4S_AT(11, 23, 25, 0) \
+	R_106
+#define R_440 \
 	VAND V24.B16, V20.B16, V16.B16 \
 	VUSHR $2, V20.B16, V18.B16 \
 	VAND V24.B16, V18.B16, V18.B16 \
 	VAND V24.B16, V21.B16, V17.B16 \
 	VUSHR $2, V21.B16, V19.B16 \
 	VAND V24.B16, V19.B16, V19.B16
-#define R_408 \
+#define R_441 \
 	VUSHR $4, V20.B16, V16.B16 \
 	VAND V24.B16, V16.B16, V16.B16 \
 	VUSHR $6, V20.B16, V18.B16 \
 	VUSHR $4, V21.B16, V17.B16 \
 	VAND V24.B16, V17.B16, V17.B16 \
 	VUSHR $6, V21.B16, V19.B16
-#define R_411 \
-	R_63 \
-	FMOVS 24(R5), F25
-#define R_414 \
-	SADDLP_4S(6, 6) \
-	SADDLP_4S(7, 7) \
-	ADDP_4S(6, 6, 7)
-#define R_417 \
-	ADD R13>>1, R12, R15 \
-	FMOVQ 16(R15), F0 \
-	FCVTL2_4S(1, 0) \
-	FCVTL_4S(0, 0)
-#define R_420 \
-	DOT_PAIR_8H(12, 13, 16, 18) \
-	DOT_PAIR_8H(14, 15, 17, 19)
-#define R_427 \
-	SCVTF_4S(27, 27) \
-	FMUL_4S(27, 27, 24)
-#define R_430 \
-	VAND V29.B16, V30.B16, V30.B16 \
-	VORR V30.B16, V27.B16, V27.B16
-#define R_433 \
-	R_214 \
-	JMP added
-#define R_434 \
-	R_308 \
-	FSTPQ (F12, F13), 576(R23)
-#define R_435 \
-	FSTPQ (F16, F17), 544(R23) \
-	FLDPQ 576(R23), (F16, F17)
-#define R_436 \
-	ADDP_4S(8, 8, 9) \
-	MLA_4S(16, 8, 20)
-#define R_439 \
-	R_315 \
-	FLDPQ 576(R23), (F12, F13)
-#define R_442 \
-	FMOVS 12(R5), F4 \
-	FLDPQ 192(R15), (F6, F7)
-#define R_445 \
-	R_371 \
-	R_200 \
+#define R_443 \
+	R_376 \
+	R_202 \
 	SCVTF_4S(16, 16) \
 	VFMLS V2.S4, V16.S4, V8.S4 \
-	R_201 \
+	R_203 \
 	SCVTF_4S(17, 17) \
 	VFMLS V3.S4, V17.S4, V9.S4
-#define R_446 \
+#define R_444 \
 	R_177 \
 	SCVTF_4S(18, 18) \
 	VFMLS V2.S4, V18.S4, V10.S4 \
-	R_202 \
+	R_204 \
 	SCVTF_4S(19, 19) \
 	VFMLS V3.S4, V19.S4, V11.S4
-#define R_451 \
+#define R_445 \
+	R_361 \
+	R_186 \
+	VDUP V20.S[1], V22.S4 \
+	VDUP V21.S[1], V23.S4 \
+	R_187 \
+	R_313 \
+	R_234
+#define R_446 \
+	VSUB V31.B16, V16.B16, V16.B16 \
+	VSUB V31.B16, V17.B16, V17.B16 \
+	VSUB V31.B16, V18.B16, V18.B16 \
+	VSUB V31.B16, V19.B16, V19.B16
+#define R_450 \
 	VLD1R.P 4(R15), [V8.S4] \
 	VMOV V8.B16, V9.B16 \
 	VMOV V8.B16, V10.B16 \
 	VMOV V8.B16, V11.B16
-#define R_452 \
+#define R_451 \
 	ADDP_4S(10, 10, 11) \
 	MLA_4S(17, 10, 21) \
 	FSTPQ (F16, F17), 576(R23)
-#define R_453 \
-	R_406 \
+#define R_452 \
+	R_404 \
 	VEOR V20.B16, V20.B16, V20.B16 \
 	VEOR V21.B16, V21.B16, V21.B16
-#define R_454 \
-	R_157 \
-	MOVD $8, R15 \
-	MUL R21, R15, R14 \
-	ADD $16, R14
-#define R_455 \
-	FSTPQ (F6, F7), 192(R15) \
-	R_283
-#define R_456 \
-	MLA_4S(12, 4, 20) \
-	MLA_4S(13, 5, 21)
-#define R_457 \
-	R_252 \
-	R_133
-#define R_458 \
-	R_88 \
-	R_249
-#define R_459 \
+#define R_453 \
 	FMOVQ 16(R8), F17 \
-	R_384
-#define R_460 \
-	R_112 \
+	R_354
+#define R_454 \
+	R_100 \
 	VAND V24.B16, V16.B16, V16.B16
-#define R_465 \
+#define R_459 \
 	MOVD $integerBits<>(SB), R15 \
 	FMOVQ 0(R15), F26 \
-	R_276 \
-	R_372
-#define R_466 \
+	R_281 \
+	R_363
+#define R_460 \
 	ADD $32, R7 \
-	R_233
-#define R_470 \
-	R_80 \
+	R_236
+#define R_464 \
+	R_79 \
 	JMP scaled
-#define R_471 \
+#define R_465 \
 	MOVD $integerLevels<>(SB), R15 \
 	FMOVQ 0(R15), F31
-#define R_478 \
-	R_99 \
+#define R_466 \
+	R_254 \
+	R_201
+#define R_472 \
+	R_66 \
 	R_272
-#define R_479 \
-	R_128 \
-	ADD R13>>2, R12, R10 \
-	ADD $32, R10
-#define R_480 \
-	ADD R13, R22, R8 \
-	ADD R19, R22, R7
-#define R_482 \
+#define R_473 \
+	ADD $12, R5 \
+	R_120
+#define R_476 \
+	R_121 \
+	R_52
+#define R_477 \
 	R_109 \
-	SCVTF_4S(25, 25) \
-	FMLA_4S_AT(8, 20, 25, 0) \
-	R_134 \
-	FMLA_4S_AT(9, 21, 25, 0) \
-	R_135 \
-	FMLA_4S_AT(10, 22, 25, 0) \
-	R_136 \
-	FMLA_4S_AT(11, 23, 25, 0) \
-	R_137
-#define R_483 \
+	CALL superFactorsK<>(SB)
+#define R_479 \
 	FLDPQ 512(R23), (F16, F17) \
 	SADDLP_4S(0, 0) \
 	SADDLP_4S(1, 1) \
-	R_312 \
+	R_307 \
 	SADDLP_4S(2, 2) \
 	SADDLP_4S(3, 3) \
-	R_329 \
+	R_332 \
 	SADDLP_4S(4, 4) \
 	SADDLP_4S(5, 5) \
 	ADDP_4S(4, 4, 5)
-#define R_484 \
-	R_363 \
-	R_189 \
-	VDUP V20.S[1], V22.S4 \
-	VDUP V21.S[1], V23.S4 \
-	R_190 \
-	R_331 \
-	R_254
-#define R_485 \
+#define R_480 \
 	SCVTF_4S(30, 30) \
 	SCVTF_4S(25, 25) \
 	FMLA_4S_AT(30, 20, 25, 0) \
 	FMUL_4S_AT(30, 30, 24, 0) \
 	VFMLA V16.S4, V30.S4, V26.S4
-#define R_486 \
+#define R_481 \
 	SCVTF_4S(30, 30) \
 	FMLA_4S_AT(30, 21, 25, 0) \
 	FMUL_4S_AT(30, 30, 24, 0) \
 	VFMLA V17.S4, V30.S4, V27.S4
-#define R_489 \
+#define R_484 \
 	FMOVQ 16(R8), F17 \
 	VUSHR $6, V17.B16, V17.B16
-#define R_490 \
+#define R_485 \
 	VTBL V16.B16, [V31.B16], V16.B16 \
-	R_110 \
+	R_99 \
 	VTBL V17.B16, [V31.B16], V17.B16
-#define R_491 \
-	R_216 \
+#define R_486 \
+	R_192 \
 	VTBL V16.B16, [V31.B16], V16.B16
-#define R_492 \
-	R_29 \
+#define R_487 \
+	R_25 \
 	ADD R10, R1, R15 \
-	R_121 \
+	R_119 \
 	JMP scaled
+#define R_492 \
+	R_66 \
+	R_273
 #define R_493 \
-	MOVD $0, R13 \
-	R_249
-#define R_494 \
-	PRFM 3072(R8), PLDL1KEEP \
-	FLDPQ 0(R8), (F20, F21) \
-	R_407
-#define R_495 \
-	FLDPQ 0(R8), (F20, F21) \
-	R_408
-#define R_500 \
-	FMOVD 0(R7), F20 \
-	R_277 \
-	FMOVD 8(R7), F20
-#define R_503 \
-	R_100 \
-	CALL superFactorsK<>(SB)
-#define R_504 \
-	R_70 \
-	R_299
-#define R_505 \
-	ADD $12, R5 \
-	R_122
-#define R_508 \
-	R_118 \
-	R_52
-#define R_514 \
-	R_110 \
+	ADD $24, R5 \
+	R_120
+#define R_499 \
+	R_99 \
 	VAND V24.B16, V17.B16, V17.B16
-#define R_515 \
-	R_198 \
+#define R_500 \
+	R_172 \
 	VAND V24.B16, V18.B16, V18.B16
-#define R_516 \
-	R_199 \
+#define R_501 \
+	R_200 \
 	VAND V24.B16, V19.B16, V19.B16
-#define R_521 \
+#define R_502 \
+	R_29 \
+	VDUP V20.S[1], V22.S4 \
+	TILE_DOT_4S(4, 1)
+#define R_508 \
+	R_121 \
+	R_201 \
+	JMP step
+#define R_510 \
+	ADD $16, R5 \
+	ADD $128, R8
+#define R_511 \
 	SCVTF_4S(30, 30) \
 	FMLA_4S_AT(30, 22, 25, 0) \
 	FMUL_4S_AT(30, 30, 24, 0) \
 	VFMLA V18.S4, V30.S4, V28.S4
-#define R_524 \
+#define R_514 \
 	VTBL V16.B16, [V31.B16], V16.B16 \
-	R_217 \
+	R_211 \
 	VTBL V17.B16, [V31.B16], V17.B16
-#define R_525 \
-	R_435 \
+#define R_515 \
+	R_430 \
 	SADDLP_4S(8, 8) \
 	SADDLP_4S(9, 9) \
-	R_436 \
+	R_431 \
 	SADDLP_4S(10, 10) \
 	SADDLP_4S(11, 11) \
-	R_452
-#define R_526 \
+	R_451
+#define R_516 \
 	SCVTF_4S(20, 20) \
 	VFMLS V2.S4, V20.S4, V12.S4 \
-	R_241 \
+	R_247 \
 	SCVTF_4S(21, 21) \
 	VFMLS V3.S4, V21.S4, V13.S4
-#define R_527 \
-	FMOVD 16(R7), F20 \
-	R_277 \
-	FMOVD 24(R7), F20
-#define R_529 \
-	R_70 \
-	R_300
-#define R_530 \
-	ADD $24, R5 \
-	R_122
-#define R_533 \
+#define R_517 \
+	ADD $36, R5 \
+	R_120
+#define R_519 \
 	FMOVQ 0(R8), F16 \
 	VUSHR $2, V16.B16, V16.B16 \
 	VAND V24.B16, V16.B16, V16.B16
-#define R_534 \
+#define R_520 \
 	FMOVQ 32(R8), F18 \
 	VUSHR $2, V18.B16, V18.B16 \
 	VAND V24.B16, V18.B16, V18.B16
-#define R_535 \
+#define R_521 \
 	FMOVQ 48(R8), F19 \
 	VUSHR $2, V19.B16, V19.B16 \
 	VAND V24.B16, V19.B16, V19.B16
-#define R_536 \
+#define R_522 \
 	FMOVQ 0(R8), F16 \
 	VUSHR $6, V16.B16, V16.B16
-#define R_537 \
+#define R_523 \
 	FMOVQ 32(R8), F18 \
 	VUSHR $6, V18.B16, V18.B16
-#define R_538 \
+#define R_524 \
 	FMOVQ 48(R8), F19 \
 	VUSHR $6, V19.B16, V19.B16
-#define R_539 \
-	R_385 \
+#define R_525 \
+	R_355 \
 	VDUP V20.S[3], V22.S4 \
 	TILE_DOT_4S(4, 3)
-#define R_542 \
-	R_118 \
-	R_133 \
-	JMP step
-#define R_544 \
-	ADD $16, R5 \
+#define R_528 \
+	ADD $32, R5 \
 	ADD $128, R8
-#define R_550 \
+#define R_534 \
+	MOVD $0, R13 \
+	R_251
+#define R_535 \
 	ADD R13, R22, R8 \
 	VEOR V0.B16, V0.B16, V0.B16
-#define R_551 \
+#define R_537 \
 	VDUP V20.S[1], V22.S4 \
 	VDUP V20.S[3], V23.S4
-#define R_555 \
+#define R_540 \
+	FMOVS 12(R5), F4 \
+	FLDPQ 192(R15), (F6, F7)
+#define R_541 \
+	FSTPQ (F6, F7), 192(R15) \
+	EOR $32, R13 \
+	CBNZ R13, half \
+	R_158
+#define R_542 \
+	R_131 \
+	ADD R13>>2, R12, R10 \
+	ADD $32, R10
+#define R_546 \
 	SCVTF_4S(30, 30) \
 	FMLA_4S_AT(30, 23, 25, 0) \
 	FMUL_4S_AT(30, 30, 24, 0) \
 	VFMLA V19.S4, V30.S4, V29.S4
-#define R_556 \
-	R_70 \
-	R_154
-#define R_557 \
-	ADD $36, R5 \
-	R_122
-#define R_558 \
-	R_212 \
+#define R_547 \
+	R_188 \
 	FMOVS 28(R5), F25 \
-	R_302 \
-	R_324 \
-	R_325 \
-	R_326 \
-	R_307
-#define R_560 \
-	ADD $32, R5 \
-	ADD $128, R8
-#define R_568 \
-	R_292 \
-	BIT_16B(16, 21, 25) \
-	R_293 \
-	BIT_16B(17, 22, 25)
-#define R_571 \
-	R_31 \
-	FLDPQ 32(R15), (F6, F7) \
-	R_177 \
-	R_202 \
-	R_317
-#define R_575 \
-	FLDPQ 32(R8), (F16, F17) \
-	R_53
-#define R_576 \
-	TILE_SDOT_4S_AT(0, 2) \
-	TILE_SDOT_4S_AT(4, 3)
-#define R_577 \
-	VSLI $4, V18.B16, V17.B16 \
-	R_97
-#define R_578 \
-	R_336 \
-	FMLA_4S_AT(6, 5, 4, 0)
-#define R_579 \
-	R_366 \
-	FMLA_4S_AT(7, 5, 4, 0)
-#define R_587 \
-	R_454 \
-	R_239
-#define R_589 \
-	R_3 \
-	UZP1_4S(30, 0, 2)
-#define R_590 \
-	R_21 \
-	UZP2_4S(30, 0, 2)
-#define R_591 \
-	R_64 \
-	UZP1_4S(30, 1, 3)
-#define R_592 \
-	R_213 \
-	UZP2_4S(30, 1, 3)
-#define R_593 \
-	R_430 \
-	R_427
-#define R_595 \
+	R_275 \
+	R_327 \
+	R_328 \
+	R_329 \
+	R_302
+#define R_549 \
 	ADD $48, R5 \
 	ADD $128, R8
-#define R_598 \
-	R_112 \
-	R_490 \
-	R_198 \
-	VTBL V18.B16, [V31.B16], V18.B16 \
-	R_199 \
-	VTBL V19.B16, [V31.B16], V19.B16
-#define R_602 \
-	R_292 \
-	BIT_16B(18, 21, 25) \
-	R_293 \
-	BIT_16B(19, 22, 25)
-#define R_603 \
-	R_318 \
-	R_405 \
-	FMLA_4S_AT(7, 15, 4, 0)
-#define R_605 \
-	FLDPQ 96(R8), (F16, F17) \
-	R_53
-#define R_607 \
-	R_453 \
-	VEOR V22.B16, V22.B16, V22.B16 \
-	VEOR V23.B16, V23.B16, V23.B16
-#define R_610 \
-	FLDPQ 32(R5), (F20, F21) \
-	R_303
-#define R_613 \
-	R_434 \
-	FSTPQ (F14, F15), 608(R23)
-#define R_622 \
-	R_439 \
-	FLDPQ 608(R23), (F14, F15)
-#define R_623 \
-	FMLA_4S_AT(7, 13, 4, 0) \
-	FSTPQ (F6, F7), 64(R15)
-#define R_624 \
-	FMOVS 4(R5), F4 \
-	FLDPQ 96(R15), (F6, F7)
-#define R_626 \
-	FMOVQ 0(R5), F20 \
-	FMOVQ 12(R5), F21
-#define R_627 \
-	FMOVQ 24(R5), F20 \
-	FMOVQ 36(R5), F21
-#define R_628 \
-	VDUP V20.S[3], V22.S4 \
-	VDUP V21.S[3], V23.S4
-#define R_631 \
-	PAIR_SDOT_4S_AT(0, 0, 20, 2) \
-	PAIR_SDOT_4S_AT(4, 1, 20, 3)
-#define R_632 \
-	PAIR_SDOT_4S_AT(2, 0, 20, 2) \
-	PAIR_SDOT_4S_AT(6, 1, 20, 3)
-#define R_633 \
-	R_30 \
-	R_153 \
-	VTBL V16.B16, [V31.B16], V16.B16 \
-	R_171 \
-	VTBL V17.B16, [V31.B16], V17.B16 \
+#define R_557 \
+	PRFM 3072(R8), PLDL1KEEP \
+	FLDPQ 0(R8), (F20, F21) \
+	R_440
+#define R_558 \
+	FLDPQ 0(R8), (F20, F21) \
+	R_441
+#define R_559 \
+	R_157 \
+	MOVD $8, R15 \
+	MUL R21, R15, R14 \
+	ADD $16, R14
+#define R_560 \
+	ADD R13, R22, R8 \
+	ADD R19, R22, R7
+#define R_561 \
+	FMOVD 0(R7), F20 \
+	R_290 \
+	FMOVD 8(R7), F20 \
+	R_322
+#define R_566 \
+	TILE_SDOT_4S_AT(0, 2) \
+	TILE_SDOT_4S_AT(4, 3)
+#define R_567 \
+	VSLI $4, V18.B16, V17.B16 \
+	R_97
+#define R_570 \
+	R_3 \
+	UZP1_4S(30, 0, 2)
+#define R_571 \
+	R_20 \
+	UZP2_4S(30, 0, 2)
+#define R_572 \
+	R_62 \
+	UZP1_4S(30, 1, 3)
+#define R_573 \
+	R_189 \
+	UZP2_4S(30, 1, 3)
+#define R_574 \
+	R_425 \
+	R_421
+#define R_586 \
+	R_100 \
+	R_485 \
 	R_172 \
 	VTBL V18.B16, [V31.B16], V18.B16 \
-	R_173 \
+	R_200 \
 	VTBL V19.B16, [V31.B16], V19.B16
-#define R_634 \
-	R_491 \
-	R_242 \
-	VTBL V17.B16, [V31.B16], V17.B16 \
-	R_225 \
-	VTBL V18.B16, [V31.B16], V18.B16 \
-	R_226 \
-	VTBL V19.B16, [V31.B16], V19.B16
-#define R_638 \
-	R_368 \
-	SMLAL_4S_AT(18, 1, 0, 2) \
-	SMLAL2_4S_AT(19, 1, 0, 2) \
-	SMLAL_4S_AT(20, 1, 0, 4) \
-	SMLAL2_4S_AT(21, 1, 0, 4)
-#define R_639 \
-	R_369 \
-	SMLAL_4S_AT(18, 1, 0, 3) \
-	SMLAL2_4S_AT(19, 1, 0, 3) \
-	SMLAL_4S_AT(20, 1, 0, 5) \
-	SMLAL2_4S_AT(21, 1, 0, 5)
-#define R_640 \
+#define R_590 \
+	R_267 \
+	BIT_16B(16, 21, 25) \
+	R_268 \
+	BIT_16B(17, 22, 25)
+#define R_592 \
+	FMOVD 16(R7), F20 \
+	R_290 \
+	FMOVD 24(R7), F20 \
+	R_322
+#define R_594 \
 	R_157 \
 	MOVD $2, R15 \
 	MUL R21, R15, R14 \
 	ADD $4, R14
-#define R_647 \
-	R_361 \
-	R_334 \
-	MLA_4S(10, 2, 22) \
-	MLA_4S(11, 3, 23)
-#define R_650 \
-	R_365 \
-	PAIR_SDOT_4S_AT(6, 3, 21, 3)
-#define R_668 \
-	R_50 \
-	FMOVS 12(R5), F25 \
-	R_273
-#define R_671 \
-	R_243 \
-	R_524 \
-	R_244 \
+#define R_603 \
+	R_433 \
+	FLDPQ 608(R23), (F14, F15)
+#define R_604 \
+	FMLA_4S_AT(7, 13, 4, 0) \
+	FSTPQ (F6, F7), 64(R15)
+#define R_607 \
+	FMOVQ 0(R5), F20 \
+	FMOVQ 12(R5), F21
+#define R_608 \
+	FMOVQ 24(R5), F20 \
+	FMOVQ 36(R5), F21
+#define R_609 \
+	R_314 \
+	EOR $32, R13 \
+	CBNZ R13, half \
+	R_158
+#define R_610 \
+	R_338 \
+	R_243
+#define R_611 \
+	VDUP V20.S[3], V22.S4 \
+	VDUP V21.S[3], V23.S4
+#define R_615 \
+	FLDPQ 32(R8), (F16, F17) \
+	R_57
+#define R_619 \
+	PAIR_SDOT_4S_AT(0, 0, 20, 2) \
+	PAIR_SDOT_4S_AT(4, 1, 20, 3)
+#define R_620 \
+	PAIR_SDOT_4S_AT(2, 0, 20, 2) \
+	PAIR_SDOT_4S_AT(6, 1, 20, 3)
+#define R_622 \
+	R_28 \
+	R_151 \
+	VTBL V16.B16, [V31.B16], V16.B16 \
+	R_152 \
+	VTBL V17.B16, [V31.B16], V17.B16 \
+	R_153 \
 	VTBL V18.B16, [V31.B16], V18.B16 \
-	R_245 \
+	R_171 \
 	VTBL V19.B16, [V31.B16], V19.B16
-#define R_672 \
+#define R_623 \
+	R_486 \
+	R_244 \
+	VTBL V17.B16, [V31.B16], V17.B16 \
+	R_221 \
+	VTBL V18.B16, [V31.B16], V18.B16 \
+	R_222 \
+	VTBL V19.B16, [V31.B16], V19.B16
+#define R_626 \
+	R_267 \
+	BIT_16B(18, 21, 25) \
+	R_268 \
+	BIT_16B(19, 22, 25)
+#define R_628 \
 	R_157 \
 	MOVD $4, R15 \
 	MUL R21, R15, R14 \
 	ADD $8, R14
-#define R_677 \
+#define R_631 \
+	R_312 \
+	FMOVS 4(R5), F4 \
+	FLDPQ 96(R15), (F6, F7)
+#define R_632 \
+	FMLA_4S_AT(7, 15, 4, 0) \
+	FSTPQ (F6, F7), 96(R15) \
+	R_158
+#define R_636 \
+	FMLA_4S_AT(7, 15, 4, 0) \
+	R_541
+#define R_638 \
+	FLDPQ 96(R8), (F16, F17) \
+	R_57
+#define R_639 \
+	R_360 \
+	R_317 \
+	MLA_4S(10, 2, 22) \
+	MLA_4S(11, 3, 23)
+#define R_641 \
 	R_334 \
+	PAIR_SDOT_4S_AT(6, 3, 21, 3)
+#define R_653 \
+	R_49 \
+	FMOVS 12(R5), F25 \
+	R_278
+#define R_656 \
+	R_61 \
+	FMOVS 20(R5), F25 \
+	R_320 \
+	BGE unbiased2 \
+	R_39
+#define R_662 \
+	R_223 \
+	R_514 \
+	R_245 \
+	VTBL V18.B16, [V31.B16], V18.B16 \
+	R_246 \
+	VTBL V19.B16, [V31.B16], V19.B16
+#define R_664 \
+	R_157 \
+	MOVD $6, R15 \
+	MUL R21, R15, R14 \
+	ADD $12, R14
+#define R_665 \
+	R_317 \
 	MLA_4S(10, 2, 20) \
 	MLA_4S(11, 3, 21) \
-	R_456
-#define R_678 \
+	R_435
+#define R_666 \
 	SMMLA_4S(0, 18, 22) \
 	SMMLA_4S(1, 18, 23) \
 	SMMLA_4S(2, 19, 22) \
 	SMMLA_4S(3, 19, 23)
-#define R_679 \
+#define R_667 \
 	SMMLA_4S(4, 18, 22) \
 	SMMLA_4S(5, 18, 23) \
 	SMMLA_4S(6, 19, 22) \
 	SMMLA_4S(7, 19, 23)
-#define R_680 \
+#define R_668 \
 	SMMLA_4S(8, 18, 22) \
 	SMMLA_4S(9, 18, 23) \
 	SMMLA_4S(10, 19, 22) \
 	SMMLA_4S(11, 19, 23)
-#define R_681 \
+#define R_669 \
 	SMMLA_4S(12, 18, 22) \
 	SMMLA_4S(13, 18, 23) \
 	SMMLA_4S(14, 19, 22) \
 	SMMLA_4S(15, 19, 23)
-#define R_685 \
+#define R_670 \
 	R_165 \
 	FMOVS 4(R5), F25 \
 	R_205
-#define R_690 \
-	R_50 \
+#define R_671 \
+	R_238 \
+	FMOVS 8(R5), F25 \
+	R_277 \
+	R_4 \
+	JMP added
+#define R_675 \
+	R_49 \
 	FMOVS 16(R5), F25 \
-	R_273
-#define R_691 \
-	R_63 \
-	FMOVS 20(R5), F25 \
-	R_321 \
+	R_278
+#define R_678 \
+	R_452 \
+	VEOR V22.B16, V22.B16, V22.B16 \
+	VEOR V23.B16, V23.B16, V23.B16
+#define R_683 \
+	R_357 \
+	R_320 \
 	BGE unbiased2 \
 	R_39
-#define R_700 \
-	R_558 \
+#define R_684 \
+	R_547 \
 	BGE unbiased3 \
 	R_39
-#define R_704 \
+#define R_695 \
+	ADD $256, R8 \
+	R_236
+#define R_696 \
+	R_108 \
+	R_272
+#define R_701 \
 	VEOR V8.B16, V8.B16, V8.B16 \
 	VEOR V1.B16, V1.B16, V1.B16 \
 	VEOR V9.B16, V9.B16, V9.B16 \
@@ -1291,448 +1288,322 @@
 	VEOR V14.B16, V14.B16, V14.B16 \
 	VEOR V7.B16, V7.B16, V7.B16 \
 	VEOR V15.B16, V15.B16, V15.B16
-#define R_705 \
-	R_157 \
-	MOVD $6, R15 \
-	MUL R21, R15, R14 \
-	ADD $12, R14
-#define R_707 \
-	R_235 \
-	FMOVS 8(R5), F25 \
-	R_236 \
-	FMLA_4S_AT(3, 23, 25, 0) \
-	R_19 \
-	R_4 \
-	JMP added
-#define R_708 \
+#define R_702 \
 	R_165 \
 	FMOVS 8(R5), F25 \
 	R_205
-#define R_709 \
-	R_235 \
-	FMOVS 16(R5), F25 \
-	R_274 \
-	FMOVS 20(R5), F25 \
-	R_319 \
-	R_22 \
-	JMP added
-#define R_717 \
-	R_387 \
-	R_273
-#define R_718 \
-	R_411 \
-	R_321 \
-	BGE unbiased2 \
-	R_39
-#define R_727 \
-	ADD $256, R8 \
-	R_233
-#define R_728 \
-	R_99 \
-	R_299
-#define R_740 \
-	ZIP1_4S(20, 16, 18) \
-	ZIP2_4S(21, 16, 18) \
-	SMMLA_4S(0, 20, 22) \
-	SMMLA_4S(1, 20, 23) \
-	SMMLA_4S(2, 21, 22) \
-	SMMLA_4S(3, 21, 23) \
-	ZIP1_4S(20, 17, 19) \
-	ZIP2_4S(21, 17, 19) \
-	SMMLA_4S(4, 20, 22) \
-	SMMLA_4S(5, 20, 23) \
-	SMMLA_4S(6, 21, 22) \
-	SMMLA_4S(7, 21, 23)
-#define R_741 \
+#define R_704 \
 	R_165 \
 	FMOVS 12(R5), F25 \
 	R_205
-#define R_743 \
-	VSHL $4, V20.B16, V22.B16 \
-	BIT_16B(16, 22, 25) \
-	VSHL $4, V21.B16, V23.B16 \
-	BIT_16B(17, 23, 25) \
-	VSHL $2, V20.B16, V22.B16 \
-	BIT_16B(18, 22, 25) \
-	VSHL $2, V21.B16, V23.B16 \
-	BIT_16B(19, 23, 25) \
-	R_204
-#define R_749 \
-	R_30 \
+#define R_706 \
+	R_373 \
+	SMLAL_4S_AT(18, 1, 0, 2) \
+	SMLAL2_4S_AT(19, 1, 0, 2) \
+	SMLAL_4S_AT(20, 1, 0, 4) \
+	SMLAL2_4S_AT(21, 1, 0, 4)
+#define R_708 \
+	R_231 \
+	R_278
+#define R_713 \
+	R_28 \
 	PRFM 3200(R8), PLDL1KEEP \
 	PRFM 3264(R8), PLDL1KEEP
-#define R_750 \
-	R_309 \
-	R_190
-#define R_752 \
-	USHLL2_8H_0(2, 1) \
-	R_368 \
-	SMLAL_4S_AT(18, 2, 0, 0) \
-	SMLAL2_4S_AT(19, 2, 0, 0)
-#define R_755 \
-	R_99 \
-	R_300
-#define R_756 \
-	R_330 \
-	R_189 \
-	VDUP V20.S[1], V22.S4 \
-	VDUP V20.S[3], V23.S4 \
-	R_254
-#define R_771 \
-	R_203 \
-	R_200 \
-	R_201 \
-	R_176 \
-	R_188 \
-	R_177 \
-	R_202 \
-	R_364 \
-	R_241 \
-	R_333
-#define R_772 \
-	ADD R13, R22, R8 \
-	R_118
-#define R_775 \
-	R_359 \
-	JMP step
-#define R_776 \
-	ADD $16, R5, R15 \
-	ADD R4<<5, R15 \
-	R_322
-#define R_777 \
-	R_235 \
+#define R_714 \
+	R_304 \
+	R_187
+#define R_722 \
+	R_108 \
+	R_273
+#define R_736 \
+	R_559 \
+	R_216
+#define R_738 \
+	R_238 \
+	FMOVS 16(R5), F25 \
+	R_277 \
+	R_231 \
+	R_319 \
+	R_21 \
+	JMP added
+#define R_739 \
+	R_238 \
 	FMOVS 24(R5), F25 \
-	R_274 \
+	R_277 \
+	R_49 \
 	FMOVS 28(R5), F25 \
 	R_319 \
-	R_63 \
+	R_61 \
 	FMOVS 32(R5), F25 \
-	R_482 \
-	R_65 \
+	R_439 \
+	R_63 \
 	JMP added
-#define R_778 \
-	BIT_16B(16, 20, 25) \
-	BIT_16B(17, 21, 25) \
-	VUSHR $2, V20.B16, V22.B16 \
-	BIT_16B(18, 22, 25) \
-	VUSHR $2, V21.B16, V23.B16 \
-	BIT_16B(19, 23, 25) \
-	R_204
-#define R_779 \
+#define R_740 \
+	R_374 \
+	SMLAL_4S_AT(18, 1, 0, 3) \
+	SMLAL2_4S_AT(19, 1, 0, 3) \
+	SMLAL_4S_AT(20, 1, 0, 5) \
+	SMLAL2_4S_AT(21, 1, 0, 5)
+#define R_741 \
 	R_165 \
 	FMOVS 16(R5), F25 \
 	R_205
-#define R_782 \
-	R_361 \
-	R_483 \
+#define R_744 \
+	R_360 \
+	R_479 \
 	MLA_4S(16, 4, 22) \
-	R_414 \
+	R_409 \
 	MLA_4S(17, 6, 23)
-#define R_783 \
+#define R_745 \
 	USHLL2_8H_0(2, 1) \
-	R_369 \
+	R_373 \
+	SMLAL_4S_AT(18, 2, 0, 0) \
+	SMLAL2_4S_AT(19, 2, 0, 0)
+#define R_746 \
+	USHLL2_8H_0(2, 1) \
+	R_374 \
 	SMLAL_4S_AT(18, 2, 0, 1) \
 	SMLAL2_4S_AT(19, 2, 0, 1)
-#define R_784 \
+#define R_747 \
 	FMOVQ 48(R15), F2 \
 	FCVTL2_4S(3, 2) \
 	FCVTL_4S(2, 2) \
-	R_31 \
-	FLDPQ 32(R15), (F6, F7) \
-	R_446 \
-	R_317
-#define R_787 \
+	R_311 \
+	R_444
+#define R_748 \
+	R_333 \
+	R_186 \
+	VDUP V20.S[1], V22.S4 \
+	VDUP V20.S[3], V23.S4 \
+	R_234
+#define R_751 \
 	SADDLP_4S(14, 14) \
 	SADDLP_4S(15, 15) \
 	ADDP_4S(14, 14, 15)
-#define R_790 \
-	R_99 \
-	R_154
-#define R_791 \
-	R_483 \
+#define R_754 \
+	R_479 \
 	MLA_4S(16, 4, 20) \
-	R_414 \
+	R_409 \
 	MLA_4S(17, 6, 21)
-#define R_794 \
+#define R_761 \
 	VUSHR $4, V17.B16, V17.B16 \
-	VTBL V17.B16, [V31.B16], V17.B16 \
-	R_97
-#define R_795 \
-	ADD $8, R5, R15 \
-	ADD R4<<4, R15 \
-	R_240
-#define R_796 \
-	R_118 \
+	VTBL V17.B16, [V31.B16], V17.B16
+#define R_763 \
+	R_341 \
 	JMP step
-#define R_799 \
+#define R_764 \
+	ADD $16, R5, R15 \
+	ADD R4<<5, R15 \
+	R_321
+#define R_765 \
 	VDUP V20.S[0], V22.S4 \
 	DOT_4S(24, 30, 20, 0)
-#define R_805 \
-	R_479 \
-	R_133
-#define R_806 \
-	VEOR V29.B16, V27.B16, V27.B16 \
-	VEOR V29.B16, V28.B16, V28.B16
-#define R_807 \
-	R_640 \
-	R_239
-#define R_810 \
+#define R_771 \
+	R_210 \
+	R_202 \
+	R_203 \
+	R_173 \
+	R_213 \
+	R_177 \
+	R_204 \
+	R_362 \
+	R_224 \
+	R_247
+#define R_772 \
+	R_594 \
+	R_216
+#define R_773 \
 	SDOT_4S_AT(24, 30, 20, 0) \
 	SDOT_4S_AT(25, 30, 20, 1)
-#define R_811 \
-	VAND V24.B16, V16.B16, V16.B16 \
-	VTBL V16.B16, [V31.B16], V16.B16
-#define R_812 \
-	ADD $64, R8 \
-	R_233
-#define R_813 \
-	R_458 \
-	R_465
-#define R_816 \
-	R_100 \
-	CALL superFactors2K<>(SB)
-#define R_817 \
-	R_235 \
-	FMOVS 32(R5), F25 \
-	R_274 \
-	FMOVS 36(R5), F25 \
-	R_319 \
-	R_63 \
-	FMOVS 40(R5), F25 \
-	R_482 \
-	R_212 \
-	FMOVS 44(R5), F25 \
-	R_302 \
-	SCVTF_4S(25, 25) \
-	FMLA_4S_AT(12, 20, 25, 0) \
-	R_324 \
-	FMLA_4S_AT(13, 21, 25, 0) \
-	R_325 \
-	FMLA_4S_AT(14, 22, 25, 0) \
-	R_326 \
-	FMLA_4S_AT(15, 23, 25, 0) \
-	R_307 \
-	R_433
-#define R_818 \
-	R_330 \
-	R_190 \
-	R_551 \
-	R_420
-#define R_819 \
-	R_525 \
+#define R_774 \
+	ADD R13, R22, R8 \
+	R_121
+#define R_775 \
+	FLDPQ 0(R5), (F20, F21) \
+	R_436
+#define R_778 \
+	R_333 \
+	R_187 \
+	R_537 \
+	R_398
+#define R_779 \
+	R_515 \
 	FLDPQ 608(R23), (F16, F17) \
 	SADDLP_4S(12, 12) \
 	SADDLP_4S(13, 13) \
 	ADDP_4S(12, 12, 13)
-#define R_820 \
-	R_318 \
+#define R_780 \
+	R_364 \
 	SCVTF_4S(22, 22) \
 	VFMLS V2.S4, V22.S4, V14.S4 \
-	R_405 \
+	R_401 \
 	SCVTF_4S(23, 23) \
-	VFMLS V3.S4, V23.S4, V15.S4 \
-	FMLA_4S_AT(7, 15, 4, 0)
-#define R_822 \
+	VFMLS V3.S4, V23.S4, V15.S4
+#define R_782 \
+	VSRI $2, V22.B16, V18.B16 \
+	VSHL $4, V22.B16, V22.B16 \
+	VSRI $2, V22.B16, V16.B16 \
+	VAND V26.B16, V18.B16, V18.B16
+#define R_783 \
+	VSRI $2, V23.B16, V19.B16 \
+	VSHL $4, V23.B16, V23.B16 \
+	VSRI $2, V23.B16, V17.B16 \
+	VAND V26.B16, V19.B16, V19.B16
+#define R_784 \
+	ADD $8, R5, R15 \
+	ADD R4<<4, R15 \
+	R_241
+#define R_785 \
+	R_121 \
+	JMP step
+#define R_791 \
+	R_628 \
+	R_216
+#define R_793 \
+	FLDPQ 32(R5), (F20, F21) \
+	R_436
+#define R_794 \
+	VAND V24.B16, V16.B16, V16.B16 \
+	VTBL V16.B16, [V31.B16], V16.B16
+#define R_795 \
+	ADD $64, R8 \
+	R_236
+#define R_796 \
+	R_438 \
+	R_459
+#define R_801 \
+	R_109 \
+	CALL superFactorsXS<>(SB)
+#define R_802 \
+	R_326 \
+	R_366
+#define R_803 \
+	R_668 \
+	FMOVQ 48(R8), F16
+#define R_804 \
+	PRFM 3072(R8), PLDL1KEEP \
+	R_151 \
+	R_152 \
+	R_153 \
+	R_171
+#define R_807 \
+	VDUP V20.S[1], V22.S4 \
+	TILE_DOT_4S(0, 1)
+#define R_812 \
+	VDUP V20.S[3], V22.S4 \
+	TILE_DOT_4S(0, 3)
+#define R_818 \
+	R_238 \
+	FMOVS 32(R5), F25 \
+	R_277 \
+	R_49 \
+	FMOVS 36(R5), F25 \
+	R_319 \
+	R_61 \
+	FMOVS 40(R5), F25 \
+	R_439 \
+	R_188 \
+	FMOVS 44(R5), F25 \
+	R_275 \
+	SCVTF_4S(25, 25) \
+	FMLA_4S_AT(12, 20, 25, 0) \
+	R_327 \
+	FMLA_4S_AT(13, 21, 25, 0) \
+	R_328 \
+	FMLA_4S_AT(14, 22, 25, 0) \
+	R_329 \
+	FMLA_4S_AT(15, 23, 25, 0) \
+	R_302 \
+	R_428
+#define R_819 \
 	ADD $24, R5, R15 \
 	ADD R4<<4, R15 \
 	ADD R4<<5, R15 \
-	R_322 \
-	R_451
-#define R_823 \
-	R_508 \
+	R_321 \
+	R_450
+#define R_820 \
+	R_476 \
 	JMP step
-#define R_827 \
-	R_672 \
-	R_239
-#define R_829 \
-	ADD $64, R8 \
-	R_466
-#define R_830 \
-	R_215 \
-	R_465
-#define R_831 \
-	R_215 \
-	MOVD $integerTwo<>(SB), R15 \
-	FMOVQ 0(R15), F25
-#define R_832 \
-	ADD $64, R7 \
-	R_233
-#define R_833 \
-	ADD $16, R5, R22 \
-	R_607
-#define R_834 \
-	SMLAL_4S_AT(22, 1, 0, 6) \
-	SMLAL2_4S_AT(23, 1, 0, 6)
-#define R_842 \
-	VMOVI $16, V25.B16 \
-	MOVD $integerShifts<>(SB), R15
-#define R_843 \
-	VMOVI $48, V25.B16 \
-	VMOVI $32, V26.B16
-#define R_844 \
-	ADD R13, R22, R8 \
-	ADD R19, R8, R7
-#define R_846 \
-	R_100 \
-	CALL superFactorsXS<>(SB)
-#define R_847 \
-	R_258 \
-	R_376
-#define R_849 \
-	R_128 \
-	ADD R13>>2, R12, R10 \
-	ADD $64, R10
-#define R_852 \
-	ADD R13, R12, R15 \
-	FLDPQ 0(R15), (F0, F1)
-#define R_853 \
-	R_678 \
-	FMOVQ 16(R8), F16
-#define R_854 \
-	R_680 \
-	FMOVQ 48(R8), F16
-#define R_855 \
-	PRFM 3072(R8), PLDL1KEEP \
-	R_153 \
-	R_171 \
-	R_172 \
-	R_173
-#define R_858 \
+#define R_821 \
 	ADD $32, R5, R15 \
 	ADD R4<<6, R15 \
-	R_322 \
-	R_451 \
+	R_321 \
+	R_450 \
 	VLD1R.P 4(R15), [V12.S4] \
 	VMOV V12.B16, V13.B16 \
 	VMOV V12.B16, V14.B16 \
 	VMOV V12.B16, V15.B16
-#define R_859 \
-	R_799 \
+#define R_822 \
+	R_765 \
 	VDUP V20.S[1], V22.S4 \
 	DOT_4S(25, 30, 20, 1) \
 	VDUP V20.S[2], V22.S4
-#define R_860 \
-	R_705 \
-	R_239
-#define R_861 \
-	R_215 \
-	MOVD $integerHalves<>(SB), R15 \
-	FMOVQ 0(R15), F31
-#define R_862 \
-	SMLAL_4S_AT(22, 1, 0, 7) \
-	SMLAL2_4S_AT(23, 1, 0, 7) \
-	ADD $16, R22 \
-	R_370
-#define R_864 \
-	R_494 \
+#define R_823 \
+	R_664 \
+	R_216
+#define R_824 \
+	R_97 \
+	R_669
+#define R_825 \
+	ADD $64, R8 \
+	R_460
+#define R_826 \
+	R_191 \
+	R_459
+#define R_827 \
+	R_191 \
+	MOVD $integerTwo<>(SB), R15 \
+	FMOVQ 0(R15), F25
+#define R_828 \
+	ADD $64, R7 \
+	R_236
+#define R_829 \
+	R_298 \
+	R_366
+#define R_830 \
+	R_519 \
+	R_453 \
+	R_520 \
+	R_521
+#define R_831 \
+	R_454 \
+	R_499 \
 	R_500 \
-	R_320 \
-	R_375
-#define R_867 \
-	R_280 \
-	FLDPQ 0(R7), (F20, F21) \
-	R_743
-#define R_869 \
-	R_99 \
-	MOVD integerArgs_more(R0), R15 \
-	CBNZ R15, super
-#define R_870 \
-	FLDPQ 0(R8), (F16, F17) \
-	FLDPQ 64(R8), (F18, F19) \
-	R_204
-#define R_871 \
-	R_533 \
-	R_459 \
-	R_534 \
-	R_535
-#define R_872 \
-	VDUP V20.S[1], V22.S4 \
-	TILE_DOT_4S(0, 1)
-#define R_877 \
-	VDUP V20.S[3], V22.S4 \
-	TILE_DOT_4S(0, 3)
-#define R_884 \
-	R_539 \
+	R_501
+#define R_832 \
+	R_522 \
+	R_484 \
+	R_523 \
+	R_524
+#define R_837 \
+	R_525 \
 	FMOVQ 16(R5), F20
-#define R_885 \
+#define R_838 \
 	R_124 \
 	FMOVQ 12(R5), F20
-#define R_886 \
-	R_286 \
+#define R_839 \
+	R_284 \
 	FMOVQ 32(R5), F20
-#define R_892 \
-	R_215 \
-	R_471
-#define R_893 \
-	R_493 \
-	VMOVI $4, V25.B16 \
-	MOVD $integerShifts2<>(SB), R15 \
-	FMOVQ 0(R15), F26 \
-	VMOVI $4, V31.B16 \
-	R_276
-#define R_894 \
-	R_495 \
-	R_527 \
-	R_320 \
-	R_375
-#define R_895 \
-	R_280 \
-	R_500 \
-	R_320
-#define R_896 \
-	R_258 \
-	FLDPQ 0(R7), (F20, F21) \
-	R_778
-#define R_897 \
-	R_280 \
-	R_376
-#define R_898 \
-	FLDPQ 128(R8), (F16, F17) \
-	FLDPQ 192(R8), (F18, F19) \
-	R_204
-#define R_899 \
-	R_460 \
-	R_514 \
-	R_515 \
-	R_516
-#define R_900 \
-	R_536 \
-	R_489 \
-	R_537 \
-	R_538
-#define R_904 \
+#define R_847 \
+	R_191 \
+	MOVD $integerHalves<>(SB), R15 \
+	FMOVQ 0(R15), F31
+#define R_850 \
 	R_124 \
 	FMOVQ 24(R5), F20
-#define R_905 \
-	R_286 \
+#define R_851 \
+	R_284 \
 	FMOVQ 16(R5), F20
-#define R_914 \
-	R_30 \
+#define R_860 \
+	R_28 \
+	R_151 \
+	R_152 \
 	R_153 \
-	R_171 \
-	R_172 \
-	R_173
-#define R_920 \
-	R_258 \
-	R_527 \
-	R_320
-#define R_923 \
-	R_124 \
-	FMOVQ 36(R5), F20
-#define R_924 \
-	R_286 \
-	FMOVQ 48(R5), F20
-#define R_933 \
-	R_112 \
-	R_110 \
-	R_198 \
-	R_199
-#define R_934 \
-	R_216 \
-	R_242 \
-	R_225 \
-	R_226
-#define R_940 \
+	R_171
+#define R_871 \
+	R_191 \
+	R_465
+#define R_872 \
 	FMOVS 0(R5), F24 \
 	R_45 \
 	FMUL_4S(0, 0, 16) \
@@ -1746,170 +1617,190 @@
 	SCVTF_4S(3, 3) \
 	FMUL_4S(3, 3, 19) \
 	FMLA_4S_AT(29, 3, 24, 0)
-#define R_941 \
+#define R_873 \
+	R_124 \
+	FMOVQ 36(R5), F20
+#define R_874 \
+	R_284 \
+	FMOVQ 48(R5), F20
+#define R_883 \
+	R_100 \
+	R_99 \
+	R_172 \
+	R_200
+#define R_884 \
+	R_192 \
+	R_244 \
+	R_221 \
+	R_222
+#define R_885 \
+	R_223 \
+	R_211 \
+	R_245 \
+	R_246
+#define R_891 \
 	PRFM 3072(R8), PLDL1KEEP \
+	R_151 \
+	FMOVD 0(R7), F21 \
+	R_260 \
+	R_152 \
+	FMOVD 0(R7), F21 \
+	R_261 \
 	R_153 \
 	FMOVD 0(R7), F21 \
-	R_267 \
+	R_262 \
 	R_171 \
 	FMOVD 0(R7), F21 \
-	R_268 \
-	R_172 \
+	R_263
+#define R_915 \
+	R_28 \
+	R_151 \
 	FMOVD 0(R7), F21 \
-	R_269 \
-	R_173 \
+	R_285 \
+	R_152 \
 	FMOVD 0(R7), F21 \
-	R_270
-#define R_950 \
-	R_243 \
-	R_217 \
-	R_244 \
-	R_245
-#define R_977 \
-	R_533 \
-	FMOVD 8(R7), F21 \
-	R_267 \
-	R_459 \
-	FMOVD 8(R7), F21 \
-	R_268 \
-	R_534 \
-	FMOVD 8(R7), F21 \
-	R_269 \
-	R_535 \
-	FMOVD 8(R7), F21 \
-	R_270
-#define R_980 \
-	R_30 \
+	R_286 \
 	R_153 \
 	FMOVD 0(R7), F21 \
 	R_287 \
 	R_171 \
 	FMOVD 0(R7), F21 \
-	R_288 \
-	R_172 \
-	FMOVD 0(R7), F21 \
-	R_289 \
-	R_173 \
-	FMOVD 0(R7), F21 \
-	R_290
-#define R_997 \
-	R_460 \
+	R_288
+#define R_930 \
+	R_519 \
+	FMOVD 8(R7), F21 \
+	R_260 \
+	R_453 \
+	FMOVD 8(R7), F21 \
+	R_261 \
+	R_520 \
+	FMOVD 8(R7), F21 \
+	R_262 \
+	R_521 \
+	FMOVD 8(R7), F21 \
+	R_263
+#define R_931 \
+	R_454 \
 	FMOVD 16(R7), F21 \
-	R_267 \
-	R_514 \
+	R_260 \
+	R_499 \
 	FMOVD 16(R7), F21 \
-	R_268 \
-	R_515 \
+	R_261 \
+	R_500 \
 	FMOVD 16(R7), F21 \
-	R_269 \
-	R_516 \
+	R_262 \
+	R_501 \
 	FMOVD 16(R7), F21 \
-	R_270
-#define R_998 \
-	R_536 \
+	R_263
+#define R_948 \
+	R_522 \
 	FMOVD 24(R7), F21 \
-	R_267 \
-	R_489 \
+	R_260 \
+	R_484 \
 	FMOVD 24(R7), F21 \
-	R_268 \
-	R_537 \
+	R_261 \
+	R_523 \
 	FMOVD 24(R7), F21 \
-	R_269 \
-	R_538 \
+	R_262 \
+	R_524 \
 	FMOVD 24(R7), F21 \
-	R_270
-#define R_1037 \
-	R_88 \
+	R_263
+#define R_989 \
+	R_85 \
 	MOVD $integerSign8<>(SB), R15 \
 	FMOVQ 0(R15), F31
-#define R_1047 \
-	R_112 \
-	FMOVD 8(R7), F21 \
-	R_287 \
-	R_110 \
-	FMOVD 8(R7), F21 \
-	R_288 \
-	R_198 \
-	FMOVD 8(R7), F21 \
-	R_289 \
-	R_199 \
-	FMOVD 8(R7), F21 \
-	R_290
-#define R_1051 \
-	R_30 \
-	R_153 \
-	FMOVQ 0(R7), F21 \
-	VAND V25.B16, V21.B16, V21.B16 \
-	VSLI $4, V21.B16, V16.B16 \
-	R_171 \
-	FMOVQ 16(R7), F21 \
-	VAND V25.B16, V21.B16, V21.B16 \
-	VSLI $4, V21.B16, V17.B16 \
-	R_172 \
-	FMOVQ 32(R7), F21 \
-	VAND V25.B16, V21.B16, V21.B16 \
-	VSLI $4, V21.B16, V18.B16 \
-	R_173 \
-	FMOVQ 48(R7), F21 \
-	VAND V25.B16, V21.B16, V21.B16 \
-	VSLI $4, V21.B16, V19.B16
-#define R_1059 \
+#define R_990 \
 	MOVD $integerOne8<>(SB), R15 \
 	FMOVQ 0(R15), F30 \
 	MOVD R5, R15 \
 	MOVD R4, R22
-#define R_1067 \
-	R_859 \
-	DOT_4S(26, 30, 20, 2)
-#define R_1069 \
-	FLDPQ 32(R8), (F20, F21) \
-	R_407
-#define R_1070 \
-	R_457 \
-	R_613
-#define R_1073 \
-	R_480 \
-	VEOR V0.B16, V0.B16, V0.B16
-#define R_1076 \
-	R_216 \
-	FMOVD 16(R7), F21 \
+#define R_997 \
+	R_100 \
+	FMOVD 8(R7), F21 \
+	R_285 \
+	R_99 \
+	FMOVD 8(R7), F21 \
+	R_286 \
+	R_172 \
+	FMOVD 8(R7), F21 \
 	R_287 \
-	R_242 \
-	FMOVD 16(R7), F21 \
-	R_288 \
-	R_225 \
-	FMOVD 16(R7), F21 \
-	R_289 \
-	R_226 \
-	FMOVD 16(R7), F21 \
-	R_290
-#define R_1078 \
-	R_112 \
+	R_200 \
+	FMOVD 8(R7), F21 \
+	R_288
+#define R_1000 \
+	R_28 \
+	R_151 \
 	FMOVQ 0(R7), F21 \
-	R_271 \
+	VAND V25.B16, V21.B16, V21.B16 \
 	VSLI $4, V21.B16, V16.B16 \
-	R_110 \
+	R_152 \
 	FMOVQ 16(R7), F21 \
-	R_271 \
+	VAND V25.B16, V21.B16, V21.B16 \
 	VSLI $4, V21.B16, V17.B16 \
-	R_198 \
+	R_153 \
 	FMOVQ 32(R7), F21 \
-	R_271 \
+	VAND V25.B16, V21.B16, V21.B16 \
 	VSLI $4, V21.B16, V18.B16 \
-	R_199 \
+	R_171 \
 	FMOVQ 48(R7), F21 \
-	R_271 \
+	VAND V25.B16, V21.B16, V21.B16 \
 	VSLI $4, V21.B16, V19.B16
-#define R_1083 \
+#define R_1007 \
 	SUBS $1, R22 \
 	BNE total \
 	VSHL $7, V24.S4, V0.S4 \
 	VSHL $7, V24.S4, V1.S4 \
 	VSHL $7, V24.S4, V2.S4 \
 	VSHL $7, V24.S4, V3.S4
-#define R_1084 \
-	R_749 \
-	R_79 \
+#define R_1014 \
+	R_822 \
+	DOT_4S(26, 30, 20, 2)
+#define R_1015 \
+	R_109 \
+	CALL superFactors2K<>(SB)
+#define R_1017 \
+	FLDPQ 32(R8), (F20, F21) \
+	R_440
+#define R_1018 \
+	R_466 \
+	R_429 \
+	FSTPQ (F14, F15), 608(R23)
+#define R_1024 \
+	R_560 \
+	VEOR V0.B16, V0.B16, V0.B16
+#define R_1027 \
+	R_192 \
+	FMOVD 16(R7), F21 \
+	R_285 \
+	R_244 \
+	FMOVD 16(R7), F21 \
+	R_286 \
+	R_221 \
+	FMOVD 16(R7), F21 \
+	R_287 \
+	R_222 \
+	FMOVD 16(R7), F21 \
+	R_288
+#define R_1028 \
+	R_100 \
+	FMOVQ 0(R7), F21 \
+	R_264 \
+	VSLI $4, V21.B16, V16.B16 \
+	R_99 \
+	FMOVQ 16(R7), F21 \
+	R_264 \
+	VSLI $4, V21.B16, V17.B16 \
+	R_172 \
+	FMOVQ 32(R7), F21 \
+	R_264 \
+	VSLI $4, V21.B16, V18.B16 \
+	R_200 \
+	FMOVQ 48(R7), F21 \
+	R_264 \
+	VSLI $4, V21.B16, V19.B16
+#define R_1032 \
+	R_713 \
+	R_77 \
 	VEOR V31.B16, V16.B16, V16.B16 \
 	FMOVQ 16(R8), F17 \
 	VEOR V31.B16, V17.B16, V17.B16 \
@@ -1917,70 +1808,78 @@
 	VEOR V31.B16, V18.B16, V18.B16 \
 	FMOVQ 48(R8), F19 \
 	VEOR V31.B16, V19.B16, V19.B16
-#define R_1091 \
+#define R_1039 \
 	FLDPQ 32(R8), (F20, F21) \
-	R_408
-#define R_1093 \
-	FMOVD 0(R7), F20 \
-	R_568 \
-	FMOVD 8(R7), F20 \
-	R_602
-#define R_1099 \
-	R_130 \
-	R_806
-#define R_1102 \
+	R_441
+#define R_1044 \
+	R_557 \
+	R_561 \
+	R_446
+#define R_1049 \
+	VEOR V29.B16, V27.B16, V27.B16 \
+	VEOR V29.B16, V28.B16, V28.B16
+#define R_1052 \
+	VMOVI $16, V25.B16 \
+	MOVD $integerShifts<>(SB), R15
+#define R_1053 \
+	R_326 \
+	R_561
+#define R_1054 \
+	ADD R13, R22, R8 \
+	ADD R19, R8, R7
+#define R_1055 \
 	DOT_PAIR_4S(0, 1, 16, 18) \
 	DOT_PAIR_4S(2, 3, 17, 19)
-#define R_1103 \
+#define R_1056 \
 	DOT_PAIR_4S(4, 5, 16, 18) \
 	DOT_PAIR_4S(6, 7, 17, 19)
-#define R_1105 \
-	R_576 \
+#define R_1058 \
+	R_131 \
+	ADD R13>>2, R12, R10 \
+	ADD $64, R10
+#define R_1061 \
+	ADD R13, R12, R15 \
+	FLDPQ 0(R15), (F0, F1)
+#define R_1062 \
+	R_566 \
 	FMOVQ 16(R5), F20
-#define R_1106 \
+#define R_1063 \
 	R_96 \
 	FMOVQ 12(R5), F20
-#define R_1107 \
-	R_296 \
+#define R_1064 \
+	R_269 \
 	FMOVQ 32(R5), F20
-#define R_1108 \
-	R_810 \
-	SDOT_4S_AT(26, 30, 20, 2)
-#define R_1109 \
-	FLDPQ 0(R5), (F20, F21) \
-	R_303 \
-	FMOVQ 0(R8), F16
-#define R_1113 \
-	R_243 \
+#define R_1065 \
+	R_223 \
 	FMOVD 24(R7), F21 \
-	R_287 \
-	R_217 \
+	R_285 \
+	R_211 \
 	FMOVD 24(R7), F21 \
-	R_288 \
-	R_244 \
-	FMOVD 24(R7), F21 \
-	R_289 \
+	R_286 \
 	R_245 \
 	FMOVD 24(R7), F21 \
-	R_290
-#define R_1114 \
-	R_216 \
+	R_287 \
+	R_246 \
+	FMOVD 24(R7), F21 \
+	R_288
+#define R_1066 \
+	R_192 \
 	FMOVQ 0(R7), F21 \
-	R_291 \
+	R_289 \
 	VSLI $4, V21.B16, V16.B16 \
-	R_242 \
+	R_244 \
 	FMOVQ 16(R7), F21 \
-	R_291 \
+	R_289 \
 	VSLI $4, V21.B16, V17.B16 \
-	R_225 \
+	R_221 \
 	FMOVQ 32(R7), F21 \
-	R_291 \
+	R_289 \
 	VSLI $4, V21.B16, V18.B16 \
-	R_226 \
+	R_222 \
 	FMOVQ 48(R7), F21 \
-	R_291 \
+	R_289 \
 	VSLI $4, V21.B16, V19.B16
-#define R_1116 \
+#define R_1068 \
 	FMOVQ 64(R8), F16 \
 	VEOR V31.B16, V16.B16, V16.B16 \
 	FMOVQ 80(R8), F17 \
@@ -1989,47 +1888,74 @@
 	VEOR V31.B16, V18.B16, V18.B16 \
 	FMOVQ 112(R8), F19 \
 	VEOR V31.B16, V19.B16, V19.B16
-#define R_1123 \
+#define R_1074 \
+	R_534 \
+	VMOVI $4, V25.B16 \
+	MOVD $integerShifts2<>(SB), R15 \
+	FMOVQ 0(R15), F26 \
+	VMOVI $4, V31.B16 \
+	R_281
+#define R_1075 \
+	FMOVD 0(R7), F20 \
+	R_590 \
+	FMOVD 8(R7), F20 \
+	R_626
+#define R_1076 \
+	R_558 \
+	R_592 \
+	R_446
+#define R_1077 \
 	FMOVD 16(R7), F20 \
-	R_568 \
+	R_590 \
 	FMOVD 24(R7), F20 \
-	R_602
-#define R_1126 \
+	R_626
+#define R_1078 \
+	R_298 \
+	R_592
+#define R_1079 \
+	R_108 \
+	MOVD integerArgs_more(R0), R15 \
+	CBNZ R15, super
+#define R_1080 \
+	FLDPQ 0(R8), (F16, F17) \
+	FLDPQ 64(R8), (F18, F19) \
+	R_280
+#define R_1081 \
 	R_96 \
 	FMOVQ 24(R5), F20
-#define R_1127 \
-	R_296 \
+#define R_1082 \
+	R_269 \
 	FMOVQ 16(R5), F20
-#define R_1137 \
+#define R_1083 \
+	R_773 \
+	SDOT_4S_AT(26, 30, 20, 2)
+#define R_1084 \
+	R_775 \
+	FMOVQ 0(R8), F16
+#define R_1092 \
 	VAND V24.B16, V16.B16, V16.B16 \
 	FMOVD 0(R7), F18
-#define R_1138 \
+#define R_1093 \
 	VTBL V27.B16, [V18.B16], V18.B16 \
-	R_298
-#define R_1139 \
-	VAND V25.B16, V18.B16, V18.B16 \
-	VSLI $4, V18.B16, V16.B16
-#define R_1140 \
-	VSUB V31.S4, V27.S4, V27.S4 \
-	R_427
-#define R_1142 \
-	R_243 \
+	R_271
+#define R_1094 \
+	R_223 \
 	FMOVQ 0(R7), F21 \
 	VUSHR $6, V21.B16, V21.B16 \
 	VSLI $4, V21.B16, V16.B16 \
-	R_217 \
+	R_211 \
 	FMOVQ 16(R7), F21 \
 	VUSHR $6, V21.B16, V21.B16 \
 	VSLI $4, V21.B16, V17.B16 \
-	R_244 \
+	R_245 \
 	FMOVQ 32(R7), F21 \
 	VUSHR $6, V21.B16, V21.B16 \
 	VSLI $4, V21.B16, V18.B16 \
-	R_245 \
+	R_246 \
 	FMOVQ 48(R7), F21 \
 	VUSHR $6, V21.B16, V21.B16 \
 	VSLI $4, V21.B16, V19.B16
-#define R_1143 \
+#define R_1095 \
 	FMOVQ 128(R8), F16 \
 	VEOR V31.B16, V16.B16, V16.B16 \
 	FMOVQ 144(R8), F17 \
@@ -2038,38 +1964,45 @@
 	VEOR V31.B16, V18.B16, V18.B16 \
 	FMOVQ 176(R8), F19 \
 	VEOR V31.B16, V19.B16, V19.B16
-#define R_1146 \
-	R_571 \
-	R_624 \
-	R_603 \
-	FSTPQ (F6, F7), 96(R15) \
-	R_158
-#define R_1148 \
+#define R_1097 \
+	FLDPQ 128(R8), (F16, F17) \
+	FLDPQ 192(R8), (F18, F19) \
+	R_280
+#define R_1098 \
 	R_96 \
 	FMOVQ 36(R5), F20
-#define R_1149 \
-	R_296 \
+#define R_1099 \
+	R_269 \
 	FMOVQ 48(R5), F20
-#define R_1157 \
+#define R_1106 \
 	VTBL V28.B16, [V18.B16], V18.B16 \
-	R_298
-#define R_1162 \
+	R_271
+#define R_1107 \
+	VAND V25.B16, V18.B16, V18.B16 \
+	VSLI $4, V18.B16, V16.B16
+#define R_1108 \
+	SCVTF_4S(5, 5) \
+	FMUL_4S(5, 5, 0)
+#define R_1109 \
+	VSUB V31.S4, V27.S4, V27.S4 \
+	R_421
+#define R_1114 \
 	MLA_4S(17, 14, 23) \
 	FSTPQ (F16, F17), 608(R23) \
-	R_130
-#define R_1164 \
-	FMOVD 0(R5), F20 \
-	PAIR_SDOT_4S_AT(0, 0, 20, 1)
-#define R_1165 \
-	FMOVQ 0(R5), F20 \
-	R_631
-#define R_1168 \
-	R_626 \
-	R_365
-#define R_1169 \
-	FLDPQ 0(R5), (F20, F21) \
-	R_650
-#define R_1171 \
+	R_133
+#define R_1115 \
+	ADD $16, R5, R22 \
+	R_678
+#define R_1116 \
+	SMLAL_4S_AT(22, 1, 0, 6) \
+	SMLAL2_4S_AT(23, 1, 0, 6)
+#define R_1119 \
+	R_311 \
+	R_177 \
+	R_204 \
+	R_312 \
+	R_158
+#define R_1120 \
 	FMOVQ 192(R8), F16 \
 	VEOR V31.B16, V16.B16, V16.B16 \
 	FMOVQ 208(R8), F17 \
@@ -2078,74 +2011,67 @@
 	VEOR V31.B16, V18.B16, V18.B16 \
 	FMOVQ 240(R8), F19 \
 	VEOR V31.B16, V19.B16, V19.B16
-#define R_1172 \
-	R_589 \
-	R_297 \
+#define R_1121 \
+	R_570 \
+	R_270 \
 	UZP1_4S(30, 4, 6) \
-	R_323 \
+	R_293 \
 	UZP1_4S(30, 8, 10) \
-	R_360 \
+	R_323 \
 	UZP1_4S(30, 12, 14) \
-	R_404
-#define R_1179 \
+	R_359
+#define R_1128 \
 	VTBL V29.B16, [V18.B16], V18.B16 \
-	R_298
-#define R_1186 \
+	R_271
+#define R_1129 \
+	SCVTF_4S(5, 5) \
+	FMUL_4S(5, 5, 1)
+#define R_1137 \
 	MLA_4S(17, 14, 21) \
 	FSTPQ (F16, F17), 608(R23) \
-	R_130
-#define R_1187 \
-	FMOVD 8(R5), F20 \
+	R_133
+#define R_1138 \
+	SMLAL_4S_AT(22, 1, 0, 7) \
+	SMLAL2_4S_AT(23, 1, 0, 7) \
+	ADD $16, R22 \
+	R_375
+#define R_1142 \
+	FMOVD 0(R5), F20 \
 	PAIR_SDOT_4S_AT(0, 0, 20, 1)
-#define R_1189 \
-	FMOVQ 16(R5), F20 \
-	R_631
-#define R_1192 \
-	FLDPQ 32(R5), (F20, F21) \
-	R_650
-#define R_1193 \
-	R_677 \
-	MLA_4S(14, 6, 20) \
-	MLA_4S(15, 7, 21)
-#define R_1194 \
-	R_97 \
-	R_679 \
-	FMOVQ 32(R8), F16
-#define R_1196 \
+#define R_1144 \
+	FMOVQ 0(R5), F20 \
+	R_619
+#define R_1146 \
+	R_607 \
+	R_334
+#define R_1147 \
 	FLDPQ 0(R5), (F20, F21) \
-	R_303 \
-	R_740
-#define R_1203 \
-	R_31 \
-	FLDPQ 0(R15), (F6, F7) \
-	UZP1_4S(5, 8, 10)
-#define R_1207 \
-	R_430 \
-	R_1140
-#define R_1212 \
-	R_387 \
-	R_590 \
-	R_297 \
+	R_641
+#define R_1149 \
+	R_97 \
+	R_666 \
+	FMOVQ 16(R8), F16
+#define R_1150 \
+	R_97 \
+	R_667 \
+	FMOVQ 32(R8), F16
+#define R_1151 \
+	R_97 \
+	R_803
+#define R_1152 \
+	R_231 \
+	R_571 \
+	R_270 \
 	UZP2_4S(30, 4, 6) \
-	R_323 \
+	R_293 \
 	UZP2_4S(30, 8, 10) \
-	R_360 \
-	UZP2_4S(30, 12, 14) \
-	R_404
-#define R_1213 \
-	R_411 \
-	R_591 \
-	R_297 \
-	UZP1_4S(30, 5, 7) \
 	R_323 \
-	UZP1_4S(30, 9, 11) \
-	R_360 \
-	UZP1_4S(30, 13, 15) \
-	R_404
-#define R_1216 \
+	UZP2_4S(30, 12, 14) \
+	R_359
+#define R_1159 \
 	VTBL V30.B16, [V18.B16], V18.B16 \
-	R_298
-#define R_1217 \
+	R_271
+#define R_1160 \
 	VEOR V4.B16, V4.B16, V4.B16 \
 	VEOR V1.B16, V1.B16, V1.B16 \
 	VEOR V5.B16, V5.B16, V5.B16 \
@@ -2153,117 +2079,128 @@
 	VEOR V6.B16, V6.B16, V6.B16 \
 	VEOR V3.B16, V3.B16, V3.B16 \
 	VEOR V7.B16, V7.B16, V7.B16
-#define R_1220 \
-	R_647 \
-	R_456 \
-	MLA_4S(14, 6, 22) \
-	MLA_4S(15, 7, 23) \
-	R_130
-#define R_1225 \
-	FSTPQ (F6, F7), 0(R15) \
-	R_188 \
-	UZP2_4S(5, 8, 10)
-#define R_1226 \
-	FSTPQ (F6, F7), 128(R15) \
-	R_442 \
-	UZP2_4S(5, 9, 11)
-#define R_1232 \
+#define R_1164 \
+	R_311 \
+	R_177 \
+	R_204 \
+	R_631 \
+	R_364 \
+	R_401 \
+	R_632
+#define R_1166 \
+	FMOVD 8(R5), F20 \
+	PAIR_SDOT_4S_AT(0, 0, 20, 1)
+#define R_1167 \
+	FMOVQ 16(R5), F20 \
+	R_619
+#define R_1171 \
+	FLDPQ 32(R5), (F20, F21) \
+	R_641
+#define R_1173 \
+	R_425 \
+	R_1109
+#define R_1181 \
 	VEOR V24.B16, V24.B16, V24.B16 \
 	VEOR V25.B16, V25.B16, V25.B16
-#define R_1235 \
-	R_391 \
-	R_492
-#define R_1236 \
+#define R_1184 \
+	R_422 \
+	R_487
+#define R_1185 \
 	FMOVS 0(R5), F24 \
 	FMOVS 16(R5), F25
-#define R_1237 \
+#define R_1186 \
 	FMOVD 0(R5), F20 \
-	R_309 \
-	R_189
-#define R_1238 \
-	R_782 \
+	R_304 \
+	R_186
+#define R_1187 \
+	R_744 \
 	FSTPQ (F16, F17), 544(R23) \
-	R_130
-#define R_1239 \
+	R_133
+#define R_1188 \
 	ADD $4, R5, R22 \
-	R_406
-#define R_1243 \
-	FMOVQ 0(R5), F20 \
-	R_756
-#define R_1246 \
-	ADD $8, R5, R22 \
-	R_607
-#define R_1253 \
-	R_212 \
-	FMOVS 28(R5), F25 \
-	R_592 \
-	R_297 \
-	UZP2_4S(30, 5, 7) \
-	R_323 \
-	UZP2_4S(30, 9, 11) \
-	R_360 \
-	UZP2_4S(30, 13, 15) \
 	R_404
-#define R_1259 \
-	FMOVD 8(R5), F20 \
-	R_309 \
-	R_189
-#define R_1260 \
-	R_445 \
-	R_176 \
-	R_417 \
-	R_784 \
-	R_158
-#define R_1261 \
-	FMOVQ 16(R5), F20 \
-	R_756
-#define R_1263 \
-	SMLAL_4S_AT(20, 1, 0, 2) \
-	SMLAL2_4S_AT(21, 1, 0, 2) \
-	SMLAL_4S_AT(22, 2, 0, 2) \
-	SMLAL2_4S_AT(23, 2, 0, 2)
-#define R_1269 \
-	R_626 \
-	R_484
-#define R_1271 \
-	ADD $12, R5, R22 \
-	R_453
-#define R_1273 \
-	R_445 \
-	R_176 \
-	R_188 \
-	R_446 \
+#define R_1192 \
+	FMOVQ 0(R5), F20 \
+	R_748
+#define R_1194 \
+	R_357 \
+	R_572 \
+	R_270 \
+	UZP1_4S(30, 5, 7) \
+	R_293 \
+	UZP1_4S(30, 9, 11) \
+	R_323 \
+	UZP1_4S(30, 13, 15) \
+	R_359
+#define R_1198 \
+	R_314 \
+	R_540 \
 	R_364 \
-	R_526 \
-	R_333 \
-	R_283
-#define R_1274 \
+	R_401 \
+	R_636
+#define R_1199 \
+	R_639 \
+	R_435 \
+	MLA_4S(14, 6, 22) \
+	MLA_4S(15, 7, 23) \
+	R_133
+#define R_1205 \
+	FMOVD 8(R5), F20 \
+	R_304 \
+	R_186
+#define R_1206 \
+	R_443 \
+	R_173 \
+	R_412 \
+	R_747 \
+	R_312 \
+	R_158
+#define R_1207 \
+	FMOVQ 16(R5), F20 \
+	R_748
+#define R_1210 \
+	ADD $8, R5, R22 \
+	R_678
+#define R_1220 \
+	R_607 \
+	R_445
+#define R_1222 \
+	ADD $12, R5, R22 \
+	R_452
+#define R_1224 \
+	R_443 \
+	R_173 \
+	R_213 \
+	R_444 \
+	R_362 \
+	R_224 \
+	R_516 \
+	R_609
+#define R_1225 \
 	FLDPQ 0(R5), (F20, F21) \
-	R_484 \
-	R_628 \
-	R_420
-#define R_1280 \
-	R_771 \
-	R_442 \
-	R_603 \
-	R_455
-#define R_1281 \
-	R_391 \
-	R_29 \
-	R_281
-#define R_1284 \
-	DOT_PAIR_4S(8, 9, 16, 18) \
-	DOT_PAIR_4S(10, 11, 17, 19)
-#define R_1285 \
-	R_852 \
-	R_200 \
+	R_445 \
+	R_611 \
+	R_398
+#define R_1227 \
 	R_201 \
-	R_176 \
-	R_188
-#define R_1287 \
-	R_772 \
-	MOVD $2, R4
-#define R_1291 \
+	R_429 \
+	FSTPQ (F14, F15), 608(R23)
+#define R_1228 \
+	R_422 \
+	R_25 \
+	R_294
+#define R_1231 \
+	R_188 \
+	FMOVS 28(R5), F25 \
+	R_573 \
+	R_270 \
+	UZP2_4S(30, 5, 7) \
+	R_293 \
+	UZP2_4S(30, 9, 11) \
+	R_323 \
+	UZP2_4S(30, 13, 15) \
+	R_359
+#define R_1232 \
 	VEOR V6.B16, V6.B16, V6.B16 \
 	VEOR V1.B16, V1.B16, V1.B16 \
 	VEOR V7.B16, V7.B16, V7.B16 \
@@ -2275,85 +2212,64 @@
 	VEOR V10.B16, V10.B16, V10.B16 \
 	VEOR V5.B16, V5.B16, V5.B16 \
 	VEOR V11.B16, V11.B16, V11.B16
-#define R_1292 \
-	ZIP1_4S(16, 20, 20) \
-	ZIP2_4S(17, 20, 20) \
-	ZIP1_4S(18, 21, 21) \
-	ZIP2_4S(19, 21, 21) \
-	MLA_4S(8, 0, 16) \
-	MLA_4S(9, 1, 16) \
-	MLA_4S(10, 2, 17) \
-	MLA_4S(11, 3, 17) \
-	MLA_4S(12, 4, 18) \
-	MLA_4S(13, 5, 18) \
-	MLA_4S(14, 6, 19) \
-	MLA_4S(15, 7, 19)
-#define R_1294 \
-	R_1083 \
+#define R_1233 \
+	R_665 \
+	MLA_4S(14, 6, 20) \
+	MLA_4S(15, 7, 21) \
+	R_133
+#define R_1236 \
+	R_1007 \
 	VSHL $7, V25.S4, V4.S4 \
 	VSHL $7, V25.S4, V5.S4 \
 	VSHL $7, V25.S4, V6.S4 \
 	VSHL $7, V25.S4, V7.S4
-#define R_1295 \
-	R_782 \
-	R_819 \
+#define R_1237 \
+	R_744 \
+	R_779 \
 	MLA_4S(16, 12, 22) \
-	R_787 \
-	R_1162
-#define R_1296 \
-	SMLAL_4S_AT(20, 1, 0, 3) \
-	SMLAL2_4S_AT(21, 1, 0, 3) \
-	SMLAL_4S_AT(22, 2, 0, 3) \
-	SMLAL2_4S_AT(23, 2, 0, 3) \
-	ADD $8, R22 \
-	R_370
-#define R_1299 \
+	R_751 \
+	R_1114
+#define R_1238 \
+	SMLAL_4S_AT(20, 1, 0, 2) \
+	SMLAL2_4S_AT(21, 1, 0, 2) \
+	SMLAL_4S_AT(22, 2, 0, 2) \
+	SMLAL2_4S_AT(23, 2, 0, 2)
+#define R_1243 \
 	FMOVD (R22), F0 \
 	ADD $8, R22, R15 \
 	VLD1 (R15), V0.S[2]
-#define R_1301 \
+#define R_1245 \
 	FLDPQ 32(R5), (F20, F21) \
-	R_484 \
-	R_628 \
-	R_420
-#define R_1305 \
+	R_445 \
+	R_611 \
+	R_398
+#define R_1254 \
+	DOT_PAIR_4S(8, 9, 16, 18) \
+	DOT_PAIR_4S(10, 11, 17, 19)
+#define R_1255 \
+	R_1061 \
+	R_202 \
 	R_203 \
-	R_200 \
-	R_201 \
-	R_176 \
-	R_417 \
-	R_571 \
-	R_158
-#define R_1306 \
-	R_203 \
-	R_200 \
-	R_201 \
-	R_176 \
-	R_188 \
-	R_222 \
-	R_241 \
-	R_623 \
-	R_417 \
-	R_1146
-#define R_1316 \
+	R_173 \
+	R_213
+#define R_1256 \
+	R_774 \
+	MOVD $2, R4
+#define R_1265 \
 	VUSHR $4, V16.B16, V16.B16 \
 	VAND V24.B16, V16.B16, V16.B16
-#define R_1318 \
-	R_1212 \
+#define R_1267 \
+	R_1152 \
 	BGE unbiased1 \
 	R_39
-#define R_1319 \
-	R_1213 \
+#define R_1268 \
+	R_1194 \
 	BGE unbiased2 \
 	R_39
-#define R_1320 \
-	R_1253 \
-	BGE unbiased3 \
-	R_39
-#define R_1328 \
-	R_940 \
-	R_50 \
-	R_54 \
+#define R_1271 \
+	R_872 \
+	R_49 \
+	R_53 \
 	FMUL_4S(4, 4, 16) \
 	FMLA_4S_AT(26, 4, 24, 0) \
 	SCVTF_4S(5, 5) \
@@ -2365,93 +2281,108 @@
 	SCVTF_4S(7, 7) \
 	FMUL_4S(7, 7, 19) \
 	FMLA_4S_AT(29, 7, 24, 0)
-#define R_1329 \
-	R_445 \
-	R_176 \
-	R_188 \
-	R_222 \
-	R_526 \
-	R_623 \
-	R_417 \
-	R_784 \
-	R_624 \
-	R_820 \
-	FSTPQ (F6, F7), 96(R15) \
-	R_158
-#define R_1330 \
-	R_791 \
-	R_819 \
+#define R_1272 \
+	SMLAL_4S_AT(20, 1, 0, 3) \
+	SMLAL2_4S_AT(21, 1, 0, 3) \
+	SMLAL_4S_AT(22, 2, 0, 3) \
+	SMLAL2_4S_AT(23, 2, 0, 3) \
+	ADD $8, R22 \
+	R_375
+#define R_1273 \
+	R_443 \
+	R_173 \
+	R_213 \
+	R_224 \
+	R_516 \
+	R_604 \
+	R_412 \
+	R_747 \
+	R_631 \
+	R_780 \
+	R_632
+#define R_1275 \
+	R_754 \
+	R_779 \
 	MLA_4S(16, 12, 20) \
-	R_787 \
-	R_1186
-#define R_1331 \
-	R_445 \
-	R_176 \
-	R_188 \
-	R_446 \
-	R_364 \
-	R_526 \
-	R_333 \
-	R_442 \
-	R_820 \
-	R_455
-#define R_1332 \
-	FMOVQ 0(R22), F0 \
-	FMOVD 128(R10), F1 \
-	R_638 \
-	R_834 \
-	FMOVD 144(R10), F1 \
-	R_639 \
-	R_862
-#define R_1336 \
+	R_751 \
+	R_1137
+#define R_1276 \
+	R_443 \
+	R_173 \
+	R_213 \
+	R_444 \
+	R_362 \
+	R_224 \
+	R_516 \
+	R_314 \
+	R_540 \
+	R_780 \
+	R_636
+#define R_1284 \
 	R_165 \
 	FMOVS 16(R5), F25 \
-	R_1172 \
+	R_1121 \
 	BGE unbiased0 \
 	R_39
-#define R_1345 \
-	VSLI $2, V18.B16, V17.B16 \
-	R_97
-#define R_1346 \
+#define R_1285 \
+	R_1231 \
+	BGE unbiased3 \
+	R_39
+#define R_1294 \
 	TILE_USDOT_4S_AT(0, 0) \
 	TILE_USDOT_4S_AT(4, 1)
-#define R_1347 \
+#define R_1295 \
 	BIT_16B(20, 21, 22) \
 	VSUB V23.B16, V20.B16, V20.B16
-#define R_1351 \
-	FMOVD 256(R10), F1 \
-	R_638
-#define R_1352 \
-	FMOVD 272(R10), F1 \
-	R_639
-#define R_1353 \
-	R_893 \
-	VMOVI $4, V29.B16
-#define R_1355 \
-	ADD $32, R7 \
-	R_29 \
-	R_281
-#define R_1358 \
-	R_853 \
-	VAND V24.B16, V16.B16, V16.B16
-#define R_1369 \
-	VUSHR $4, V17.B16, V17.B16 \
-	R_97
-#define R_1370 \
-	R_842 \
-	FMOVQ 0(R15), F26 \
-	R_276 \
-	VMOVI $4, V29.B16
-#define R_1371 \
+#define R_1300 \
+	VSHL $4, V20.B16, V22.B16 \
+	BIT_16B(16, 22, 25) \
+	VSHL $4, V21.B16, V23.B16 \
+	BIT_16B(17, 23, 25) \
+	VSHL $2, V20.B16, V22.B16 \
+	BIT_16B(18, 22, 25) \
+	VSHL $2, V21.B16, V23.B16 \
+	BIT_16B(19, 23, 25) \
+	R_280
+#define R_1317 \
 	TILE_SDOT_4S_AT(0, 3) \
-	R_544
-#define R_1377 \
-	R_680 \
+	R_510
+#define R_1323 \
+	FMOVQ 80(R8), F16 \
+	VAND V24.B16, V16.B16, V16.B16
+#define R_1324 \
+	R_668 \
 	FMOVQ 112(R8), F16
-#define R_1385 \
-	R_1232 \
+#define R_1330 \
+	BIT_16B(16, 20, 25) \
+	BIT_16B(17, 21, 25) \
+	VUSHR $2, V20.B16, V22.B16 \
+	BIT_16B(18, 22, 25) \
+	VUSHR $2, V21.B16, V23.B16 \
+	BIT_16B(19, 23, 25) \
+	R_280
+#define R_1340 \
+	R_210 \
+	R_202 \
+	R_203 \
+	R_173 \
+	R_412 \
+	R_1119
+#define R_1341 \
+	R_210 \
+	R_202 \
+	R_203 \
+	R_173 \
+	R_213 \
+	R_224 \
+	R_247 \
+	R_604 \
+	R_412 \
+	R_1164
+#define R_1348 \
+	R_1181 \
 	VEOR V26.B16, V26.B16, V26.B16
-#define R_1392 \
+#define R_1356 \
 	ADD $32, R5, R15 \
 	ADD R4<<6, R15 \
 	VLD1R.P 8(R15), [V0.D2] \
@@ -2470,77 +2401,102 @@
 	VMOV V1.B16, V13.B16 \
 	VMOV V0.B16, V14.B16 \
 	VMOV V1.B16, V15.B16
-#define R_1401 \
-	R_678 \
-	FMOVQ 80(R8), F16 \
-	VAND V24.B16, V16.B16, V16.B16
-#define R_1407 \
-	R_1067 \
+#define R_1364 \
+	FMOVQ 0(R22), F0 \
+	FMOVD 128(R10), F1 \
+	R_706 \
+	R_1116 \
+	FMOVD 144(R10), F1 \
+	R_740 \
+	R_1138
+#define R_1368 \
+	R_1014 \
 	VDUP V20.S[3], V22.S4 \
 	DOT_4S(27, 30, 20, 3)
-#define R_1408 \
+#define R_1369 \
 	FMOVS 0(R5), F24 \
 	FMOVS 4(R5), F25 \
 	R_155 \
 	R_4
-#define R_1414 \
-	R_252 \
+#define R_1376 \
+	R_254 \
 	R_52 \
-	R_308
-#define R_1416 \
+	R_303
+#define R_1378 \
 	FMOVD 0(R5), F20 \
-	R_750
-#define R_1418 \
+	R_714
+#define R_1380 \
 	FMOVQ 256(R10), F1 \
-	R_752
-#define R_1419 \
+	R_745
+#define R_1381 \
 	FMOVQ 272(R10), F1 \
-	R_783
-#define R_1420 \
+	R_746
+#define R_1382 \
 	FMOVQ 0(R5), F20 \
-	R_818
-#define R_1422 \
-	R_252 \
-	R_91 \
-	R_434
-#define R_1431 \
-	R_1294 \
+	R_778
+#define R_1384 \
+	R_254 \
+	R_89 \
+	R_429
+#define R_1386 \
+	FMOVD 256(R10), F1 \
+	R_706
+#define R_1387 \
+	FMOVD 272(R10), F1 \
+	R_740
+#define R_1390 \
+	R_109 \
+	R_542 \
+	R_52
+#define R_1396 \
+	R_1236 \
 	VSHL $7, V26.S4, V8.S4 \
 	VSHL $7, V26.S4, V9.S4 \
 	VSHL $7, V26.S4, V10.S4 \
 	VSHL $7, V26.S4, V11.S4
-#define R_1441 \
-	R_627 \
-	R_484 \
+#define R_1405 \
+	R_608 \
+	R_445 \
 	ADD $48, R5 \
-	R_281 \
-	R_791 \
-	R_525
-#define R_1442 \
-	R_1301 \
+	R_294 \
+	R_754 \
+	R_515 \
+	R_133
+#define R_1406 \
+	R_1245 \
 	ADD $64, R5 \
-	R_281 \
-	R_1330
-#define R_1452 \
-	R_550 \
-	R_704 \
+	R_294 \
+	R_1275
+#define R_1407 \
+	R_1017 \
+	R_1075 \
+	R_446
+#define R_1410 \
+	R_1074 \
+	VMOVI $4, V29.B16
+#define R_1415 \
+	R_535 \
+	R_701 \
 	MOVD $2, R4
-#define R_1453 \
-	R_595 \
-	R_29 \
-	R_281
-#define R_1456 \
-	R_842 \
+#define R_1416 \
+	R_549 \
+	R_25 \
+	R_294
+#define R_1419 \
+	R_1052 \
 	FMOVQ 0(R15), F26 \
-	R_276 \
-	R_372
-#define R_1457 \
-	R_844 \
+	R_281 \
+	R_363
+#define R_1421 \
+	VMOVI $48, V25.B16 \
+	VMOVI $32, V26.B16
+#define R_1422 \
+	R_1054 \
 	VEOR V0.B16, V0.B16, V0.B16
-#define R_1461 \
-	R_1328 \
-	R_63 \
-	R_109 \
+#define R_1428 \
+	R_1271 \
+	R_61 \
+	R_98 \
 	FMUL_4S(8, 8, 16) \
 	FMLA_4S_AT(26, 8, 24, 0) \
 	SCVTF_4S(9, 9) \
@@ -2552,409 +2508,387 @@
 	SCVTF_4S(11, 11) \
 	FMUL_4S(11, 11, 19) \
 	FMLA_4S_AT(29, 11, 24, 0)
-#define R_1462 \
+#define R_1429 \
 	FMOVS 0(R5), F24 \
 	FMOVS 8(R5), F25 \
 	R_155 \
-	R_50 \
+	R_49 \
 	FMOVS 12(R5), F25 \
-	R_237 \
-	R_22
-#define R_1466 \
-	R_100 \
-	R_479 \
-	R_52
-#define R_1467 \
-	R_1069 \
-	R_1093 \
-	R_375
-#define R_1469 \
+	R_240 \
+	R_21
+#define R_1433 \
+	R_1039 \
+	R_1077 \
+	R_446
+#define R_1434 \
 	FMOVS (R22), F0 \
 	FMOVQ 128(R10), F1 \
-	R_752 \
+	R_745 \
 	FMOVQ 144(R10), F1 \
-	R_783 \
+	R_746 \
 	ADD $4, R22 \
-	R_370
-#define R_1473 \
-	R_1299 \
+	R_375
+#define R_1438 \
+	R_1243 \
 	FMOVD 128(R10), F1 \
-	R_638 \
+	R_706 \
 	FMOVD 144(R10), F1 \
-	R_639 \
+	R_740 \
 	ADD $12, R22 \
-	R_370
-#define R_1476 \
-	R_575 \
-	FLDPQ 32(R7), (F20, F21) \
-	R_743
-#define R_1480 \
+	R_375
+#define R_1441 \
+	ADD $32, R7 \
+	R_25 \
+	R_294
+#define R_1442 \
+	R_326 \
+	FLDPQ 0(R7), (F20, F21) \
+	R_1300
+#define R_1446 \
 	DOT_PAIR_4S(12, 13, 16, 18) \
 	DOT_PAIR_4S(14, 15, 17, 19)
-#define R_1486 \
+#define R_1453 \
 	ADD R13, R12, R15 \
 	FLDPQ 32(R15), (F0, F1)
-#define R_1487 \
-	R_1285 \
+#define R_1455 \
+	R_1255 \
 	R_177 \
-	R_202 \
-	R_364 \
-	R_241 \
-	R_333
-#define R_1488 \
-	R_1108 \
+	R_204 \
+	R_362 \
+	R_224 \
+	R_247
+#define R_1456 \
+	R_1083 \
 	SDOT_4S_AT(27, 30, 20, 3)
-#define R_1489 \
+#define R_1457 \
 	ADD R13, R22, R8 \
-	R_359
-#define R_1490 \
-	FMOVD 0(R5), F20 \
-	PAIR_SDOT_4S_AT(2, 0, 20, 1)
-#define R_1492 \
-	FMOVQ 0(R5), F20 \
-	R_632
-#define R_1497 \
-	R_235 \
+	R_341
+#define R_1463 \
+	VMOVI $170, V25.B16 \
+	VMOVI $252, V26.B16
+#define R_1468 \
+	R_238 \
 	FMOVS 32(R5), F25 \
-	R_589 \
-	R_485 \
+	R_570 \
+	R_480 \
 	UZP1_4S(30, 4, 6) \
-	R_486 \
+	R_481 \
 	UZP1_4S(30, 8, 10) \
-	R_521 \
+	R_511 \
 	UZP1_4S(30, 12, 14) \
-	R_555 \
-	R_50 \
+	R_546 \
+	R_49 \
 	FMOVS 36(R5), F25 \
-	R_590 \
-	R_485 \
+	R_571 \
+	R_480 \
 	UZP2_4S(30, 4, 6) \
-	R_486 \
+	R_481 \
 	UZP2_4S(30, 8, 10) \
-	R_521 \
+	R_511 \
 	UZP2_4S(30, 12, 14) \
-	R_555 \
-	R_63 \
+	R_546 \
+	R_61 \
 	FMOVS 40(R5), F25 \
-	R_591 \
-	R_485 \
+	R_572 \
+	R_480 \
 	UZP1_4S(30, 5, 7) \
-	R_486 \
+	R_481 \
 	UZP1_4S(30, 9, 11) \
-	R_521 \
+	R_511 \
 	UZP1_4S(30, 13, 15) \
-	R_555 \
-	R_212 \
+	R_546 \
+	R_188 \
 	FMOVS 44(R5), F25 \
-	R_592 \
-	R_485 \
+	R_573 \
+	R_480 \
 	UZP2_4S(30, 5, 7) \
-	R_486 \
+	R_481 \
 	UZP2_4S(30, 9, 11) \
-	R_521 \
+	R_511 \
 	UZP2_4S(30, 13, 15) \
-	R_555 \
-	R_433
-#define R_1498 \
+	R_546 \
+	R_428
+#define R_1469 \
 	FMOVS 0(R5), F24 \
 	FMOVS 12(R5), F25 \
 	R_155 \
-	R_50 \
+	R_49 \
 	FMOVS 16(R5), F25 \
-	R_237 \
-	R_63 \
+	R_240 \
+	R_61 \
 	FMOVS 20(R5), F25 \
-	R_321 \
-	R_65
-#define R_1500 \
-	R_1091 \
-	R_1123 \
-	R_375
-#define R_1502 \
+	R_320 \
+	R_63
+#define R_1470 \
+	R_1185 \
+	R_155 \
+	R_231 \
+	R_240 \
+	R_357 \
+	R_320 \
+	R_547 \
+	R_190
+#define R_1472 \
 	ADD $32, R7 \
-	R_29
-#define R_1503 \
-	R_605 \
-	FLDPQ 32(R7), (F20, F21) \
-	R_778
-#define R_1505 \
+	R_25
+#define R_1473 \
+	R_1052 \
+	FMOVQ 0(R15), F26 \
+	R_281 \
+	VMOVI $4, V29.B16
+#define R_1474 \
+	R_298 \
+	FLDPQ 0(R7), (F20, F21) \
+	R_1330
+#define R_1475 \
 	FLDPQ 512(R23), (F16, F17) \
-	R_312 \
-	R_329 \
+	R_307 \
+	R_332 \
 	ADDP_4S(4, 4, 5)
-#define R_1508 \
+#define R_1478 \
 	FLDPQ 32(R8), (F16, F17) \
 	FLDPQ 96(R8), (F18, F19) \
-	R_204
-#define R_1509 \
-	FMOVD 8(R5), F20 \
-	PAIR_SDOT_4S_AT(2, 0, 20, 1)
-#define R_1511 \
+	R_280
+#define R_1479 \
+	PAIR_SDOT_4S_AT(2, 0, 20, 1) \
+	ADD $16, R5 \
+	R_639 \
+	R_133
+#define R_1480 \
+	R_620 \
+	ADD $32, R5 \
+	R_1199
+#define R_1481 \
 	ADD R13, R22, R8 \
-	R_83
-#define R_1512 \
+	R_82
+#define R_1482 \
+	R_608 \
+	R_334 \
+	ADD $48, R5 \
+	R_294 \
+	R_665 \
+	R_133
+#define R_1483 \
+	R_1171 \
+	ADD $64, R5 \
+	R_294 \
+	R_1233
+#define R_1495 \
+	R_1149 \
+	VAND V24.B16, V16.B16, V16.B16
+#define R_1501 \
+	VUSHR $2, V18.B16, V18.B16 \
+	VAND V25.B16, V18.B16, V18.B16
+#define R_1502 \
+	VUSHR $4, V18.B16, V18.B16 \
+	R_1107
+#define R_1503 \
+	R_1294 \
+	TILE_USDOT_4S_AT(8, 2)
+#define R_1508 \
+	FMOVD (R22), F0 \
+	FMOVQ 128(R10), F1 \
+	R_745 \
+	R_1238 \
+	FMOVQ 144(R10), F1 \
+	R_746 \
+	R_1272
+#define R_1509 \
+	R_361 \
+	R_1055 \
+	VDUP V20.S[1], V22.S4 \
+	VDUP V21.S[1], V23.S4 \
+	R_1056 \
+	R_313 \
+	R_1254
+#define R_1510 \
+	FLDPQ 160(R8), (F16, F17) \
+	FLDPQ 224(R8), (F18, F19) \
+	R_280
+#define R_1516 \
 	SCVTF_4S(30, 30) \
 	FMUL_4S(30, 30, 16) \
 	FMLA_4S_AT(26, 30, 24, 0)
 #define R_1517 \
-	VUSHR $2, V18.B16, V18.B16 \
-	VAND V25.B16, V18.B16, V18.B16
-#define R_1518 \
-	VUSHR $4, V18.B16, V18.B16 \
-	R_1139
-#define R_1519 \
-	R_1346 \
-	TILE_USDOT_4S_AT(8, 2)
-#define R_1526 \
-	SUBS $1, R25 \
-	BNE factor
-#define R_1531 \
-	R_1236 \
-	R_155 \
-	R_387 \
-	R_237 \
-	R_411 \
-	R_321 \
-	R_558 \
-	R_214
-#define R_1532 \
-	FMOVD (R22), F0 \
-	FMOVQ 128(R10), F1 \
-	R_752 \
-	R_1263 \
-	FMOVQ 144(R10), F1 \
-	R_783 \
-	R_1296
-#define R_1534 \
-	R_363 \
-	R_1102 \
-	VDUP V20.S[1], V22.S4 \
-	VDUP V21.S[1], V23.S4 \
-	R_1103 \
-	R_331 \
-	R_1284
-#define R_1535 \
-	FLDPQ 160(R8), (F16, F17) \
-	FLDPQ 224(R8), (F18, F19) \
-	R_204
-#define R_1536 \
 	SCVTF_4S(30, 30) \
 	FMUL_4S(30, 30, 17) \
 	FMLA_4S_AT(27, 30, 24, 0)
-#define R_1537 \
+#define R_1523 \
+	R_1108 \
+	FMLA_4S_AT(6, 5, 4, 0)
+#define R_1524 \
+	R_1129 \
+	FMLA_4S_AT(7, 5, 4, 0)
+#define R_1528 \
+	SUBS $1, R25 \
+	BNE factor
+#define R_1534 \
+	DOT_4S(24, 30, 20, 2) \
+	VDUP V20.S[3], V22.S4
+#define R_1536 \
+	FMOVD 8(R5), F20 \
+	R_714 \
+	ADD $16, R5 \
+	R_1187
+#define R_1538 \
+	FMOVQ 16(R5), F20 \
+	R_778 \
+	ADD $32, R5 \
+	R_1237
+#define R_1541 \
+	R_28 \
+	FLDPQ 0(R7), (F27, F28) \
+	VEOR V25.B16, V27.B16, V27.B16 \
+	VEOR V25.B16, V28.B16, V28.B16 \
+	FLDPQ 0(R8), (F22, F23) \
+	VSHL $6, V27.B16, V16.B16 \
+	VSHL $4, V27.B16, V18.B16 \
+	R_782 \
+	VSHL $6, V28.B16, V17.B16 \
+	VSHL $4, V28.B16, V19.B16 \
+	R_783
+#define R_1543 \
+	R_210 \
+	R_113 \
+	SCVTF_4S_2(8, 8) \
+	FMUL_4S(8, 8, 0) \
+	FMLA_4S_AT(6, 8, 4, 0) \
+	SCVTF_4S_2(9, 9) \
+	FMUL_4S(9, 9, 1)
+#define R_1544 \
+	SCVTF_4S_2(10, 10) \
+	FMUL_4S(10, 10, 0) \
+	FMLA_4S_AT(6, 10, 4, 0) \
+	SCVTF_4S_2(11, 11) \
+	FMUL_4S(11, 11, 1)
+#define R_1545 \
 	SCVTF_4S(30, 30) \
 	FMUL_4S(30, 30, 18) \
 	FMLA_4S_AT(28, 30, 24, 0)
-#define R_1543 \
-	DOT_4S(24, 30, 20, 2) \
-	VDUP V20.S[3], V22.S4
-#define R_1545 \
-	FMOVD 8(R5), F20 \
-	R_750 \
-	ADD $16, R5 \
-	R_1238
-#define R_1547 \
-	FMOVQ 16(R5), F20 \
-	R_818 \
-	ADD $32, R5 \
-	R_1295
 #define R_1557 \
 	TILE_SDOT_4S_AT(0, 3) \
 	ADD $16, R5
 #define R_1561 \
+	FMOVD 0(R5), F20 \
+	PAIR_SDOT_4S_AT(2, 0, 20, 1)
+#define R_1562 \
+	FMOVQ 0(R5), F20 \
+	R_620
+#define R_1565 \
+	R_354 \
+	FMOVD 8(R7), F18
+#define R_1566 \
+	VUSHR $6, V17.B16, V17.B16 \
+	FMOVD 24(R7), F18
+#define R_1567 \
+	R_1265 \
+	FMOVD 16(R7), F18
+#define R_1568 \
+	FMOVQ 0(R8), F17 \
+	VUSHR $4, V17.B16, V17.B16
+#define R_1570 \
+	R_97 \
+	R_667 \
+	FMOVQ 96(R8), F16
+#define R_1580 \
+	VUSHR $4, V25.S4, V27.S4 \
+	VAND V28.B16, V27.B16, V27.B16
+#define R_1581 \
+	FLDPQ 64(R8), (F22, F23) \
+	VSHL $2, V27.B16, V16.B16 \
+	VSHL $0, V27.B16, V18.B16 \
+	R_782 \
+	VSHL $2, V28.B16, V17.B16 \
+	VSHL $0, V28.B16, V19.B16 \
+	R_783
+#define R_1582 \
 	SCVTF_4S(30, 30) \
 	FMUL_4S(30, 30, 19) \
 	FMLA_4S_AT(29, 30, 24, 0)
-#define R_1566 \
+#define R_1583 \
+	ZIP1_4S(20, 16, 18) \
+	ZIP2_4S(21, 16, 18) \
+	SMMLA_4S(0, 20, 22) \
+	SMMLA_4S(1, 20, 23) \
+	SMMLA_4S(2, 21, 22) \
+	SMMLA_4S(3, 21, 23) \
+	ZIP1_4S(20, 17, 19) \
+	ZIP2_4S(21, 17, 19) \
+	SMMLA_4S(4, 20, 22) \
+	SMMLA_4S(5, 20, 23) \
+	SMMLA_4S(6, 21, 22) \
+	SMMLA_4S(7, 21, 23)
+#define R_1584 \
 	MOVD integerArgs_weights(R0), R1 \
 	MOVD integerArgs_block(R0), R9 \
 	MOVD integerArgs_per(R0), R21 \
 	MUL R21, R9, R15 \
 	ADD R1, R15 \
 	MOVD integerArgs_decoded(R0), R20
-#define R_1576 \
-	R_1509 \
-	ADD $16, R5 \
-	R_647 \
-	R_130
-#define R_1578 \
-	FMOVQ 16(R5), F20 \
-	R_632 \
-	ADD $32, R5 \
-	R_1220
-#define R_1579 \
-	R_627 \
-	R_365 \
-	ADD $48, R5 \
-	R_281 \
-	R_677 \
-	R_130
-#define R_1580 \
-	R_1192 \
-	ADD $64, R5 \
-	R_281 \
-	R_1193 \
-	R_130
-#define R_1584 \
-	R_854 \
-	VAND V24.B16, V16.B16, V16.B16
-#define R_1585 \
-	VUSHR $6, V17.B16, V17.B16 \
-	FMOVD 24(R7), F18
-#define R_1586 \
-	R_1316 \
-	FMOVD 16(R7), F18
-#define R_1588 \
-	R_97 \
-	R_679 \
-	FMOVQ 96(R8), F16
-#define R_1589 \
-	VUSHR $4, V17.B16, V17.B16 \
-	FMOVD 8(R7), F18
-#define R_1602 \
-	FMOVQ 0(R22), F0 \
-	R_1351 \
-	R_834 \
-	R_1352 \
-	R_862
-#define R_1606 \
-	R_480 \
-	R_118 \
-	MOVD $2, R4
-#define R_1609 \
-	VUSHR $6, V17.B16, V17.B16 \
-	R_97
-#define R_1610 \
-	R_384 \
-	FMOVD 8(R7), F18
-#define R_1611 \
-	R_1377 \
-	VAND V24.B16, V16.B16, V16.B16
-#define R_1612 \
-	VUSHR $4, V17.B16, V17.B16 \
-	FMOVD 24(R7), F18
-#define R_1613 \
-	VUSHR $6, V18.B16, V18.B16 \
-	R_577
-#define R_1614 \
-	R_749 \
-	R_79 \
+#define R_1590 \
+	FMOVQ 32(R8), F17 \
+	VUSHR $4, V17.B16, V17.B16
+#define R_1591 \
+	R_713 \
+	R_77 \
 	FMOVQ 16(R8), F17 \
 	FMOVQ 32(R8), F18 \
 	FMOVQ 48(R8), F19
-#define R_1615 \
+#define R_1592 \
 	FMOVQ 64(R8), F16 \
 	FMOVQ 80(R8), F17 \
 	FMOVQ 96(R8), F18 \
 	FMOVQ 112(R8), F19
-#define R_1616 \
+#define R_1593 \
 	FMOVQ 128(R8), F16 \
 	FMOVQ 144(R8), F17 \
 	FMOVQ 160(R8), F18 \
 	FMOVQ 176(R8), F19
-#define R_1618 \
-	R_610 \
-	R_740 \
-	ADD $64, R5 \
-	R_281 \
-	R_1292 \
-	R_130
-#define R_1633 \
-	R_587 \
-	VMOVI $64, V26.B16
-#define R_1635 \
+#define R_1594 \
 	FMOVQ 192(R8), F16 \
 	FMOVQ 208(R8), F17 \
 	FMOVQ 224(R8), F18 \
 	FMOVQ 240(R8), F19
-#define R_1644 \
-	VUSHR $4, V25.S4, V27.S4 \
-	VAND V28.B16, V27.B16, V27.B16
-#define R_1647 \
-	R_1203 \
-	R_578 \
-	UZP1_4S(5, 12, 14) \
-	R_579 \
-	R_1225 \
-	R_578 \
-	UZP2_4S(5, 12, 14) \
-	R_579 \
-	R_282 \
-	UZP1_4S(5, 9, 11) \
-	R_578 \
-	UZP1_4S(5, 13, 15) \
-	R_579 \
-	R_1226 \
-	R_578 \
-	UZP2_4S(5, 13, 15) \
-	R_579 \
-	R_455
-#define R_1655 \
+#define R_1595 \
 	VUSHR $8, V25.S4, V27.S4 \
 	VAND V28.B16, V27.B16, V27.B16
-#define R_1666 \
+#define R_1599 \
+	SCVTF_4S_2(12, 12) \
+	FMUL_4S(12, 12, 0) \
+	FMLA_4S_AT(6, 12, 4, 0) \
+	SCVTF_4S_2(13, 13) \
+	FMUL_4S(13, 13, 1)
+#define R_1600 \
+	FMOVQ 48(R8), F17 \
+	VUSHR $4, V17.B16, V17.B16
+#define R_1601 \
 	VUSHR $12, V25.S4, V27.S4 \
 	VAND V28.B16, V27.B16, V27.B16
-#define R_1667 \
+#define R_1603 \
+	FMOVQ 64(R8), F17 \
+	VUSHR $4, V17.B16, V17.B16
+#define R_1604 \
+	VUSHR $16, V25.S4, V27.S4 \
+	VAND V28.B16, V27.B16, V27.B16
+#define R_1605 \
 	SSHLL2_4S_0(25, 24) \
 	SSHLL_4S_0(24, 24) \
 	SSHLL2_4S_0(27, 26) \
 	SSHLL_4S_0(26, 26) \
 	SCVTF_4S(24, 24)
-#define R_1672 \
-	VUSHR $16, V25.S4, V27.S4 \
-	VAND V28.B16, V27.B16, V27.B16
-#define R_1675 \
+#define R_1606 \
+	FMOVQ 96(R8), F17 \
+	VUSHR $4, V17.B16, V17.B16
+#define R_1607 \
 	VUSHR $20, V25.S4, V27.S4 \
 	VAND V28.B16, V27.B16, V27.B16
-#define R_1676 \
-	R_371 \
-	R_1203 \
-	R_336 \
-	SCVTF_4S(16, 16) \
-	VFMLS V2.S4, V16.S4, V5.S4 \
-	FMLA_4S_AT(6, 5, 4, 0) \
-	UZP1_4S(5, 12, 14) \
-	R_366 \
-	SCVTF_4S(17, 17) \
-	VFMLS V3.S4, V17.S4, V5.S4 \
-	FMLA_4S_AT(7, 5, 4, 0) \
-	R_1225 \
-	R_336 \
-	SCVTF_4S(18, 18) \
-	VFMLS V2.S4, V18.S4, V5.S4 \
-	FMLA_4S_AT(6, 5, 4, 0) \
-	UZP2_4S(5, 12, 14) \
-	R_366 \
-	SCVTF_4S(19, 19) \
-	VFMLS V3.S4, V19.S4, V5.S4 \
-	FMLA_4S_AT(7, 5, 4, 0) \
-	R_282 \
-	UZP1_4S(5, 9, 11) \
-	R_336 \
-	SCVTF_4S(20, 20) \
-	VFMLS V2.S4, V20.S4, V5.S4 \
-	FMLA_4S_AT(6, 5, 4, 0) \
-	UZP1_4S(5, 13, 15) \
-	R_366 \
-	SCVTF_4S(21, 21) \
-	VFMLS V3.S4, V21.S4, V5.S4 \
-	FMLA_4S_AT(7, 5, 4, 0) \
-	R_1226 \
-	R_336 \
-	SCVTF_4S(22, 22) \
-	VFMLS V2.S4, V22.S4, V5.S4 \
-	FMLA_4S_AT(6, 5, 4, 0) \
-	UZP2_4S(5, 13, 15) \
-	R_366 \
-	SCVTF_4S(23, 23) \
-	VFMLS V3.S4, V23.S4, V5.S4 \
-	FMLA_4S_AT(7, 5, 4, 0) \
-	R_455
-#define R_1677 \
+#define R_1608 \
+	FMOVQ 112(R8), F17 \
+	VUSHR $4, V17.B16, V17.B16
+#define R_1609 \
 	VUSHR $24, V25.S4, V27.S4 \
 	VAND V28.B16, V27.B16, V27.B16
-#define R_1678 \
+#define R_1610 \
 	VUSHR $28, V25.S4, V27.S4 \
 	VAND V28.B16, V27.B16, V27.B16
 
@@ -2980,6 +2914,7 @@
 #define SADALP_4S(d, n) WORD $(0x4e606800|n<<5|d)
 #define SADDLP_4S(d, n) WORD $(0x4e602800|n<<5|d)
 #define SCVTF_4S(d, n) WORD $(0x4e21d800|n<<5|d)
+#define SCVTF_4S_2(d, n) WORD $(0x4f3ee400|n<<5|d)
 #define SDOT_4S_AT(d, n, m, i) WORD $(0x4f80e000|(i&1)<<21|m<<16|(i>>1)<<11|n<<5|d)
 #define SHLL2_4S_16(d, n) WORD $(0x6e613800|n<<5|d)
 #define SHLL_4S_16(d, n) WORD $(0x2e613800|n<<5|d)
@@ -3081,51 +3016,51 @@ GLOBL integerOne8<>(SB), RODATA|NOPTR, $16
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON2Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_458
+	R_438
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_855
-	R_33
-	R_871
-	R_872
-	R_899
-	R_385
-	R_900
-	R_877
-	ADD $16, R5
+	R_804
+	R_29
+	R_830
+	R_807
+	R_831
+	R_355
+	R_832
 	R_812
+	ADD $16, R5
+	R_795
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBNZ $5, R11, first // scaleFirst
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 first:
-	R_940
+	R_872
 	R_4
 	JMP added
 pointed:
-	R_775
+	R_763
 
 // func integerNEON2Rows2(a *integerArgs)
 //
@@ -3140,53 +3075,53 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON2Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_458
+	R_438
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_855
-	R_84
-	R_871
-	R_884
-	R_899
-	R_84
-	R_900
-	R_539
+	R_804
+	R_502
+	R_830
+	R_837
+	R_831
+	R_502
+	R_832
+	R_525
 	ADD $32, R5
-	R_812
+	R_795
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBNZ $5, R11, first // scaleFirst
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 first:
-	R_1328
-	R_22
+	R_1271
+	R_21
 	JMP added
 pointed:
-	R_796
+	R_785
 
 // func integerNEON2Rows3(a *integerArgs)
 //
@@ -3201,55 +3136,55 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON2Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_458
+	R_438
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_855
-	R_885
-	R_871
-	R_904
-	R_899
-	R_923
-	R_900
+	R_804
+	R_838
+	R_830
+	R_850
+	R_831
+	R_873
+	R_832
 	R_124
 	ADD $48, R5
-	R_812
+	R_795
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBNZ $5, R11, first // scaleFirst
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 first:
-	R_1461
-	R_65
+	R_1428
+	R_63
 	JMP added
 pointed:
-	R_823
+	R_820
 
 // func integerNEON2Rows4(a *integerArgs)
 //
@@ -3264,55 +3199,55 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON2Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_458
+	R_438
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_855
-	R_905
-	R_871
-	R_886
-	R_899
-	R_924
-	R_900
-	R_286
+	R_804
+	R_851
+	R_830
+	R_839
+	R_831
+	R_874
+	R_832
+	R_284
 	ADD $64, R5
-	R_812
+	R_795
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBNZ $5, R11, first // scaleFirst
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 first:
-	R_1461
-	R_212
-	R_302
+	R_1428
+	R_188
+	R_275
 	FMUL_4S(12, 12, 16)
 	FMLA_4S_AT(26, 12, 24, 0)
 	SCVTF_4S(13, 13)
@@ -3324,9 +3259,9 @@ first:
 	SCVTF_4S(15, 15)
 	FMUL_4S(15, 15, 19)
 	FMLA_4S_AT(29, 15, 24, 0)
-	R_433
+	R_428
 pointed:
-	R_542
+	R_508
 
 // func integerNEON3Rows1(a *integerArgs)
 //
@@ -3341,46 +3276,46 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON3Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_813
+	R_796
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_941
-	R_33
-	R_977
-	R_872
-	R_997
-	R_385
-	R_998
-	R_877
+	R_891
+	R_29
+	R_930
+	R_807
+	R_931
+	R_355
+	R_948
+	R_812
 	ADD $16, R5
-	R_829
+	R_825
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 pointed:
-	R_775
+	R_763
 
 // func integerNEON3Rows2(a *integerArgs)
 //
@@ -3395,48 +3330,48 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON3Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_813
+	R_796
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_941
-	R_84
-	R_977
-	R_884
-	R_997
-	R_84
-	R_998
-	R_539
+	R_891
+	R_502
+	R_930
+	R_837
+	R_931
+	R_502
+	R_948
+	R_525
 	ADD $32, R5
-	R_829
+	R_825
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 pointed:
-	R_796
+	R_785
 
 // func integerNEON3Rows3(a *integerArgs)
 //
@@ -3451,50 +3386,50 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON3Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_813
+	R_796
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_941
-	R_885
-	R_977
-	R_904
-	R_997
-	R_923
-	R_998
+	R_891
+	R_838
+	R_930
+	R_850
+	R_931
+	R_873
+	R_948
 	R_124
 	ADD $48, R5
-	R_829
+	R_825
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 pointed:
-	R_823
+	R_820
 
 // func integerNEON3Rows4(a *integerArgs)
 //
@@ -3509,52 +3444,52 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON3Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_813
+	R_796
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_941
-	R_905
-	R_977
-	R_886
-	R_997
-	R_924
-	R_998
-	R_286
+	R_891
+	R_851
+	R_930
+	R_839
+	R_931
+	R_874
+	R_948
+	R_284
 	ADD $64, R5
-	R_829
+	R_825
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 pointed:
-	R_542
+	R_508
 
 // func integerNEON4Rows1(a *integerArgs)
 //
@@ -3569,46 +3504,46 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON4Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_215
+	R_191
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_914
-	R_33
-	R_933
-	R_872
-	R_934
-	R_385
-	R_950
-	R_877
-	R_544
-	R_233
+	R_860
+	R_29
+	R_883
+	R_807
+	R_884
+	R_355
+	R_885
+	R_812
+	R_510
+	R_236
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 pointed:
-	R_775
+	R_763
 
 // func integerNEON4Rows2(a *integerArgs)
 //
@@ -3623,48 +3558,48 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON4Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_215
+	R_191
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_914
-	R_84
-	R_933
+	R_860
+	R_502
+	R_883
+	R_837
 	R_884
-	R_934
-	R_84
-	R_950
-	R_539
-	R_560
-	R_233
+	R_502
+	R_885
+	R_525
+	R_528
+	R_236
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 pointed:
-	R_796
+	R_785
 
 // func integerNEON4Rows3(a *integerArgs)
 //
@@ -3679,50 +3614,50 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON4Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_215
+	R_191
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_914
+	R_860
+	R_838
+	R_883
+	R_850
+	R_884
+	R_873
 	R_885
-	R_933
-	R_904
-	R_934
-	R_923
-	R_950
 	R_124
-	R_595
-	R_233
+	R_549
+	R_236
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 pointed:
-	R_823
+	R_820
 
 // func integerNEON4Rows4(a *integerArgs)
 //
@@ -3737,52 +3672,52 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_215
+	R_191
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_914
-	R_905
-	R_933
-	R_886
-	R_934
-	R_924
-	R_950
-	R_286
-	R_391
-	R_233
+	R_860
+	R_851
+	R_883
+	R_839
+	R_884
+	R_874
+	R_885
+	R_284
+	R_422
+	R_236
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 pointed:
-	R_542
+	R_508
 
 // func integerNEON5Rows1(a *integerArgs)
 //
@@ -3797,46 +3732,46 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON5Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_830
+	R_826
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_980
-	R_33
-	R_1047
-	R_872
-	R_1076
-	R_385
-	R_1113
-	R_877
-	R_544
-	R_466
+	R_915
+	R_29
+	R_997
+	R_807
+	R_1027
+	R_355
+	R_1065
+	R_812
+	R_510
+	R_460
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 pointed:
-	R_775
+	R_763
 
 // func integerNEON5Rows2(a *integerArgs)
 //
@@ -3851,48 +3786,48 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON5Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_830
+	R_826
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_980
-	R_84
-	R_1047
-	R_884
-	R_1076
-	R_84
-	R_1113
-	R_539
-	R_560
-	R_466
+	R_915
+	R_502
+	R_997
+	R_837
+	R_1027
+	R_502
+	R_1065
+	R_525
+	R_528
+	R_460
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 pointed:
-	R_796
+	R_785
 
 // func integerNEON5Rows3(a *integerArgs)
 //
@@ -3907,50 +3842,50 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON5Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_830
+	R_826
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_980
-	R_885
-	R_1047
-	R_904
-	R_1076
-	R_923
-	R_1113
+	R_915
+	R_838
+	R_997
+	R_850
+	R_1027
+	R_873
+	R_1065
 	R_124
-	R_595
-	R_466
+	R_549
+	R_460
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 pointed:
-	R_823
+	R_820
 
 // func integerNEON5Rows4(a *integerArgs)
 //
@@ -3965,52 +3900,52 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON5Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_830
+	R_826
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_980
-	R_905
-	R_1047
-	R_886
-	R_1076
-	R_924
-	R_1113
-	R_286
-	R_391
-	R_466
+	R_915
+	R_851
+	R_997
+	R_839
+	R_1027
+	R_874
+	R_1065
+	R_284
+	R_422
+	R_460
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 pointed:
-	R_542
+	R_508
 
 // func integerNEON6Rows1(a *integerArgs)
 //
@@ -4025,46 +3960,46 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON6Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_831
+	R_827
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_1051
-	R_33
-	R_1078
-	R_872
-	R_1114
-	R_385
-	R_1142
-	R_877
-	R_544
-	R_832
+	R_1000
+	R_29
+	R_1028
+	R_807
+	R_1066
+	R_355
+	R_1094
+	R_812
+	R_510
+	R_828
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 pointed:
-	R_775
+	R_763
 
 // func integerNEON6Rows2(a *integerArgs)
 //
@@ -4079,48 +4014,48 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON6Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_831
+	R_827
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_1051
-	R_84
-	R_1078
-	R_884
-	R_1114
-	R_84
-	R_1142
-	R_539
-	R_560
-	R_832
+	R_1000
+	R_502
+	R_1028
+	R_837
+	R_1066
+	R_502
+	R_1094
+	R_525
+	R_528
+	R_828
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 pointed:
-	R_796
+	R_785
 
 // func integerNEON6Rows3(a *integerArgs)
 //
@@ -4135,50 +4070,50 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON6Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_831
+	R_827
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_1051
-	R_885
-	R_1078
-	R_904
-	R_1114
-	R_923
-	R_1142
+	R_1000
+	R_838
+	R_1028
+	R_850
+	R_1066
+	R_873
+	R_1094
 	R_124
-	R_595
-	R_832
+	R_549
+	R_828
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 pointed:
-	R_823
+	R_820
 
 // func integerNEON6Rows4(a *integerArgs)
 //
@@ -4193,52 +4128,52 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON6Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_831
+	R_827
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_1051
-	R_905
-	R_1078
-	R_886
-	R_1114
-	R_924
-	R_1142
-	R_286
-	R_391
-	R_832
+	R_1000
+	R_851
+	R_1028
+	R_839
+	R_1066
+	R_874
+	R_1094
+	R_284
+	R_422
+	R_828
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 pointed:
-	R_542
+	R_508
 
 // func integerNEON8Rows1(a *integerArgs)
 //
@@ -4253,56 +4188,56 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON8Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_1037
-	R_359
+	R_989
+	R_341
 	TBNZ $2, R11, step // scaleZero
 	VEOR V24.B16, V24.B16, V24.B16
-	R_1059
+	R_990
 total:
 	FMOVQ 0(R15), F20
-	R_799
+	R_765
 	VDUP V20.S[1], V22.S4
 	DOT_4S(24, 30, 20, 1)
 	VDUP V20.S[2], V22.S4
-	R_1543
+	R_1534
 	DOT_4S(24, 30, 20, 3)
 	ADD $16, R15
-	R_1083
+	R_1007
 step:
-	R_1084
-	R_33
-	R_1116
-	R_872
-	R_1143
-	R_385
-	R_1171
-	R_877
+	R_1032
+	R_29
+	R_1068
+	R_807
+	R_1095
+	R_355
+	R_1120
+	R_812
 	ADD $16, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 
 // func integerNEON8Rows2(a *integerArgs)
 //
@@ -4317,59 +4252,59 @@ zeroScaled:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON8Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_529
-group:
-	R_1037
 	R_118
+tile:
+	R_492
+group:
+	R_989
+	R_121
 	TBNZ $2, R11, step // scaleZero
-	R_1232
-	R_1059
+	R_1181
+	R_990
 total:
 	FMOVQ 0(R15), F20
-	R_859
-	R_1543
+	R_822
+	R_1534
 	DOT_4S(25, 30, 20, 3)
 	FMOVQ 16(R15), F20
-	R_859
-	R_1543
+	R_822
+	R_1534
 	DOT_4S(25, 30, 20, 3)
 	ADD $32, R15
-	R_1294
+	R_1236
 step:
-	R_1084
-	R_84
-	R_1116
-	R_884
-	R_1143
-	R_84
-	R_1171
-	R_539
+	R_1032
+	R_502
+	R_1068
+	R_837
+	R_1095
+	R_502
+	R_1120
+	R_525
 	ADD $32, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 
 // func integerNEON8Rows3(a *integerArgs)
 //
@@ -4384,61 +4319,61 @@ zeroScaled:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON8Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_1037
-	R_508
+	R_989
+	R_476
 	TBNZ $2, R11, step // scaleZero
-	R_1385
-	R_1059
+	R_1348
+	R_990
 total:
 	FMOVQ 0(R15), F20
-	R_1067
+	R_1014
 	FMOVQ 12(R15), F20
-	R_1067
+	R_1014
 	FMOVQ 24(R15), F20
-	R_1067
+	R_1014
 	FMOVQ 36(R15), F20
-	R_1067
+	R_1014
 	ADD $48, R15
-	R_1431
+	R_1396
 step:
-	R_1084
-	R_885
-	R_1116
-	R_904
-	R_1143
-	R_923
-	R_1171
+	R_1032
+	R_838
+	R_1068
+	R_850
+	R_1095
+	R_873
+	R_1120
 	R_124
 	ADD $48, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 
 // func integerNEON8Rows4(a *integerArgs)
 //
@@ -4453,69 +4388,69 @@ zeroScaled:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEON8Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_386
-group:
-	R_1037
 	R_118
-	R_133
+tile:
+	R_356
+group:
+	R_989
+	R_121
+	R_201
 	TBNZ $2, R11, step // scaleZero
-	R_1385
+	R_1348
 	VEOR V27.B16, V27.B16, V27.B16
-	R_1059
+	R_990
 total:
 	FMOVQ 0(R15), F20
-	R_1407
+	R_1368
 	FMOVQ 16(R15), F20
-	R_1407
+	R_1368
 	FMOVQ 32(R15), F20
-	R_1407
+	R_1368
 	FMOVQ 48(R15), F20
-	R_1407
+	R_1368
 	ADD $64, R15
-	R_1431
+	R_1396
 	VSHL $7, V27.S4, V12.S4
 	VSHL $7, V27.S4, V13.S4
 	VSHL $7, V27.S4, V14.S4
 	VSHL $7, V27.S4, V15.S4
 step:
-	R_1084
-	R_905
-	R_1116
-	R_886
-	R_1143
-	R_924
-	R_1171
-	R_286
+	R_1032
+	R_851
+	R_1068
+	R_839
+	R_1095
+	R_874
+	R_1120
+	R_284
 	ADD $64, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 
 // func integerNEONFP4Rows1(a *integerArgs)
 //
@@ -4530,31 +4465,31 @@ zeroScaled:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEONFP4Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_861
-	R_359
+	R_847
+	R_341
 step:
-	R_633
-	R_33
-	R_598
-	R_872
-	R_634
-	R_385
-	R_671
-	R_877
-	R_544
-	R_492
+	R_622
+	R_29
+	R_586
+	R_807
+	R_623
+	R_355
+	R_662
+	R_812
+	R_510
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1408
+	R_1369
 added:
-	R_505
+	R_473
 	RET
 
 // func integerNEONFP4Rows2(a *integerArgs)
@@ -4570,31 +4505,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEONFP4Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_529
-group:
-	R_861
 	R_118
-step:
-	R_633
-	R_84
-	R_598
-	R_884
-	R_634
-	R_84
-	R_671
-	R_539
-	R_560
+tile:
 	R_492
+group:
+	R_847
+	R_121
+step:
+	R_622
+	R_502
+	R_586
+	R_837
+	R_623
+	R_502
+	R_662
+	R_525
+	R_528
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1462
+	R_1429
 added:
-	R_530
+	R_493
 	RET
 
 // func integerNEONFP4Rows3(a *integerArgs)
@@ -4610,31 +4545,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEONFP4Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_861
-	R_508
+	R_847
+	R_476
 step:
-	R_633
-	R_885
-	R_598
-	R_904
-	R_634
-	R_923
-	R_671
+	R_622
+	R_838
+	R_586
+	R_850
+	R_623
+	R_873
+	R_662
 	R_124
-	R_595
-	R_492
+	R_549
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1498
+	R_1469
 added:
-	R_557
+	R_517
 	RET
 
 // func integerNEONFP4Rows4(a *integerArgs)
@@ -4650,31 +4585,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEONFP4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_386
-group:
-	R_861
 	R_118
-	R_133
+tile:
+	R_356
+group:
+	R_847
+	R_121
+	R_201
 step:
-	R_633
-	R_905
-	R_598
-	R_886
-	R_634
-	R_924
-	R_671
-	R_286
-	R_1235
+	R_622
+	R_851
+	R_586
+	R_839
+	R_623
+	R_874
+	R_662
+	R_284
+	R_1184
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1531
+	R_1470
 added:
-	R_389
+	R_377
 	RET
 
 // func integerNEONLevelsRows1(a *integerArgs)
@@ -4690,31 +4625,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEONLevelsRows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_892
-	R_359
+	R_871
+	R_341
 step:
-	R_633
-	R_33
-	R_598
-	R_872
-	R_634
-	R_385
-	R_671
-	R_877
-	R_544
-	R_492
+	R_622
+	R_29
+	R_586
+	R_807
+	R_623
+	R_355
+	R_662
+	R_812
+	R_510
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1408
+	R_1369
 added:
-	R_505
+	R_473
 	RET
 
 // func integerNEONLevelsRows2(a *integerArgs)
@@ -4730,31 +4665,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEONLevelsRows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_529
-group:
-	R_892
 	R_118
-step:
-	R_633
-	R_84
-	R_598
-	R_884
-	R_634
-	R_84
-	R_671
-	R_539
-	R_560
+tile:
 	R_492
+group:
+	R_871
+	R_121
+step:
+	R_622
+	R_502
+	R_586
+	R_837
+	R_623
+	R_502
+	R_662
+	R_525
+	R_528
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1462
+	R_1429
 added:
-	R_530
+	R_493
 	RET
 
 // func integerNEONLevelsRows3(a *integerArgs)
@@ -4770,31 +4705,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEONLevelsRows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_892
-	R_508
+	R_871
+	R_476
 step:
-	R_633
-	R_885
-	R_598
-	R_904
-	R_634
-	R_923
-	R_671
+	R_622
+	R_838
+	R_586
+	R_850
+	R_623
+	R_873
+	R_662
 	R_124
-	R_595
-	R_492
+	R_549
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1498
+	R_1469
 added:
-	R_557
+	R_517
 	RET
 
 // func integerNEONLevelsRows4(a *integerArgs)
@@ -4810,31 +4745,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerNEONLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_386
-group:
-	R_892
 	R_118
-	R_133
+tile:
+	R_356
+group:
+	R_871
+	R_121
+	R_201
 step:
-	R_633
-	R_905
-	R_598
-	R_886
-	R_634
-	R_924
-	R_671
-	R_286
-	R_1235
+	R_622
+	R_851
+	R_586
+	R_839
+	R_623
+	R_874
+	R_662
+	R_284
+	R_1184
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1531
+	R_1470
 added:
-	R_389
+	R_377
 	RET
 
 // func superNEON2Rows1(a *integerArgs)
@@ -4849,33 +4784,33 @@ added:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON2Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_640
-	R_493
+	R_594
+	R_534
 tile:
-	R_728
+	R_696
 super:
-	R_816
-	R_1414
+	R_1015
+	R_1376
 group:
-	R_550
-	R_1217
-	R_494
-	R_1237
-	R_1069
-	R_1416
-	R_495
-	R_1259
-	R_1091
-	R_1545
-	R_1239
+	R_535
+	R_1160
+	R_557
+	R_1186
+	R_1017
+	R_1378
+	R_558
+	R_1205
+	R_1039
+	R_1536
+	R_1188
 least:
 	FMOVS (R22), F0
-	R_1418
-	R_1419
+	R_1380
+	R_1381
 	ADD $4, R22
-	R_370
-	R_315
-	R_1260
+	R_375
+	R_310
+	R_1206
 	RET
 
 // func superNEON2Rows2(a *integerArgs)
@@ -4890,33 +4825,33 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON2Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_672
-	R_493
+	R_628
+	R_534
 tile:
-	R_755
+	R_722
 super:
-	R_816
-	R_1070
+	R_1015
+	R_1018
 group:
-	R_550
-	R_704
-	R_494
-	R_1243
-	R_1069
-	R_1420
-	R_495
-	R_1261
-	R_1091
-	R_1547
-	R_1246
+	R_535
+	R_701
+	R_557
+	R_1192
+	R_1017
+	R_1382
+	R_558
+	R_1207
+	R_1039
+	R_1538
+	R_1210
 least:
 	FMOVD (R22), F0
-	R_1418
-	R_1263
-	R_1419
-	R_1296
-	R_622
-	R_1329
+	R_1380
+	R_1238
+	R_1381
+	R_1272
+	R_603
+	R_1273
 	RET
 
 // func superNEON2Rows3(a *integerArgs)
@@ -4931,31 +4866,30 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON2Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_705
-	R_493
+	R_664
+	R_534
 tile:
-	R_790
+	R_338
 super:
-	R_816
+	R_1015
 half:
-	R_1422
+	R_1384
 group:
-	R_550
-	R_1291
-	R_494
-	R_1269
-	R_495
-	R_1441
-	R_130
-	R_1271
+	R_535
+	R_1232
+	R_557
+	R_1220
+	R_558
+	R_1405
+	R_1222
 least:
-	R_1299
-	R_1351
-	R_1352
+	R_1243
+	R_1386
+	R_1387
 	ADD $12, R22
-	R_370
-	R_439
-	R_1273
+	R_375
+	R_433
+	R_1224
 	RET
 
 // func superNEON2Rows4(a *integerArgs)
@@ -4970,26 +4904,30 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON2Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_454
-	R_493
+	R_559
+	R_534
 tile:
-	R_478
+	R_610
 super:
-	R_816
+	R_1015
 half:
-	R_1070
+	R_1018
 group:
-	R_550
-	R_704
-	R_494
-	R_1274
-	R_495
-	R_1442
-	R_833
+	R_535
+	R_701
+	R_557
+	R_1225
+	R_558
+	R_1406
+	R_1115
 least:
-	R_1602
-	R_622
-	R_1331
+	FMOVQ 0(R22), F0
+	R_1386
+	R_1116
+	R_1387
+	R_1138
+	R_603
+	R_1276
 	RET
 
 // func superNEON3Rows1(a *integerArgs)
@@ -5004,27 +4942,27 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON3Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_640
-	R_893
-	R_372
+	R_594
+	R_1074
+	R_363
 tile:
-	R_728
+	R_696
 super:
-	R_1466
-	R_308
+	R_1390
+	R_303
 group:
-	R_1073
-	R_1217
-	R_864
-	R_1237
-	R_1467
-	R_1416
-	R_894
-	R_1259
-	R_1500
-	R_1545
-	R_315
-	R_1305
+	R_1024
+	R_1160
+	R_1044
+	R_1186
+	R_1407
+	R_1378
+	R_1076
+	R_1205
+	R_1433
+	R_1536
+	R_310
+	R_1340
 	RET
 
 // func superNEON3Rows2(a *integerArgs)
@@ -5039,28 +4977,28 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON3Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_672
-	R_893
-	R_372
+	R_628
+	R_1074
+	R_363
 tile:
-	R_755
+	R_722
 super:
-	R_100
-	R_805
-	R_613
+	R_109
+	R_542
+	R_1227
 group:
-	R_1073
-	R_704
-	R_864
-	R_1243
-	R_1467
-	R_1420
-	R_894
-	R_1261
-	R_1500
-	R_1547
-	R_622
-	R_1306
+	R_1024
+	R_701
+	R_1044
+	R_1192
+	R_1407
+	R_1382
+	R_1076
+	R_1207
+	R_1433
+	R_1538
+	R_603
+	R_1341
 	RET
 
 // func superNEON3Rows3(a *integerArgs)
@@ -5075,27 +5013,27 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON3Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_705
-	R_1353
+	R_664
+	R_1410
 tile:
-	R_790
+	R_338
 super:
-	R_100
+	R_109
 half:
-	R_479
-	R_91
-	R_434
+	R_542
+	R_89
+	R_429
 group:
-	R_1073
-	R_1291
-	R_864
-	R_1269
-	R_894
-	R_1441
-	R_1099
-	R_439
+	R_1024
+	R_1232
+	R_1044
+	R_1220
+	R_1076
+	R_1405
+	R_1049
+	R_433
 	R_771
-	R_283
+	R_609
 	RET
 
 // func superNEON3Rows4(a *integerArgs)
@@ -5110,25 +5048,26 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON3Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_454
-	R_1353
+	R_559
+	R_1410
 tile:
-	R_478
+	R_610
 super:
-	R_100
+	R_109
 half:
-	R_805
-	R_613
+	R_542
+	R_1227
 group:
-	R_1073
-	R_704
-	R_864
-	R_1274
-	R_894
-	R_1442
-	R_806
-	R_622
-	R_1280
+	R_1024
+	R_701
+	R_1044
+	R_1225
+	R_1076
+	R_1406
+	R_1049
+	R_603
+	R_771
+	R_1198
 	RET
 
 // func superNEON4Rows1(a *integerArgs)
@@ -5143,33 +5082,33 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON4Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
+	R_772
 tile:
-	R_728
+	R_696
 super:
-	R_503
-	R_1414
+	R_477
+	R_1376
 group:
-	R_550
-	R_1217
+	R_535
+	R_1160
 	MOVD $2, R4
 step:
-	R_280
-	R_1237
-	R_575
-	R_750
-	R_258
-	R_1259
-	R_605
-	R_750
-	R_544
-	R_29
-	R_1238
-	R_1239
+	R_326
+	R_1186
+	R_615
+	R_714
+	R_298
+	R_1205
+	R_638
+	R_714
+	R_510
+	R_25
+	R_1187
+	R_1188
 least:
-	R_1469
-	R_315
-	R_1260
+	R_1434
+	R_310
+	R_1206
 	RET
 
 // func superNEON4Rows2(a *integerArgs)
@@ -5184,31 +5123,31 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON4Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
+	R_791
 tile:
-	R_755
+	R_722
 super:
-	R_503
-	R_1070
+	R_477
+	R_1018
 group:
-	R_1452
+	R_1415
 step:
-	R_280
-	R_1243
-	R_575
-	R_818
-	R_258
-	R_1261
-	R_605
-	R_818
-	R_560
-	R_29
-	R_1295
-	R_1246
+	R_326
+	R_1192
+	R_615
+	R_778
+	R_298
+	R_1207
+	R_638
+	R_778
+	R_528
+	R_25
+	R_1237
+	R_1210
 least:
-	R_1532
-	R_622
-	R_1329
+	R_1508
+	R_603
+	R_1273
 	RET
 
 // func superNEON4Rows3(a *integerArgs)
@@ -5223,32 +5162,32 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON4Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
+	R_823
 tile:
-	R_790
+	R_338
 super:
-	R_503
+	R_477
 half:
-	R_1422
+	R_1384
 group:
-	R_550
-	R_1291
+	R_535
+	R_1232
 	MOVD $2, R4
 step:
-	R_280
-	R_1269
-	R_258
-	R_627
-	R_484
-	R_1453
-	R_791
-	R_525
-	R_130
-	R_1271
+	R_326
+	R_1220
+	R_298
+	R_608
+	R_445
+	R_1416
+	R_754
+	R_515
+	R_133
+	R_1222
 least:
-	R_1473
-	R_439
-	R_1273
+	R_1438
+	R_433
+	R_1224
 	RET
 
 // func superNEON4Rows4(a *integerArgs)
@@ -5263,27 +5202,27 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
+	R_736
 tile:
-	R_478
+	R_610
 super:
-	R_503
+	R_477
 half:
-	R_1070
+	R_1018
 group:
-	R_1452
+	R_1415
 step:
-	R_280
-	R_1274
-	R_258
-	R_1301
-	R_1281
-	R_1330
-	R_833
+	R_326
+	R_1225
+	R_298
+	R_1245
+	R_1228
+	R_1275
+	R_1115
 least:
-	R_1332
-	R_622
-	R_1331
+	R_1364
+	R_603
+	R_1276
 	RET
 
 // func superNEON5Rows1(a *integerArgs)
@@ -5298,37 +5237,37 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON5Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
-	R_1456
+	R_772
+	R_1419
 tile:
-	R_728
+	R_696
 super:
-	R_503
-	R_1414
+	R_477
+	R_1376
 group:
-	R_1073
-	R_1217
+	R_1024
+	R_1160
 	MOVD $2, R4
 step:
-	R_895
-	R_1237
-	R_575
-	R_1093
-	R_1416
-	R_920
-	R_1259
-	R_605
-	R_1123
+	R_1053
+	R_1186
+	R_615
+	R_1075
+	R_1378
+	R_1078
+	R_1205
+	R_638
+	R_1077
 	FMOVD 8(R5), F20
-	R_750
-	R_544
-	R_1502
-	R_1238
-	R_1239
+	R_714
+	R_510
+	R_1472
+	R_1187
+	R_1188
 least:
-	R_1469
-	R_315
-	R_1260
+	R_1434
+	R_310
+	R_1206
 	RET
 
 // func superNEON5Rows2(a *integerArgs)
@@ -5343,37 +5282,37 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON5Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
-	R_1456
+	R_791
+	R_1419
 tile:
-	R_755
+	R_722
 super:
-	R_503
-	R_1070
+	R_477
+	R_1018
 group:
-	R_1073
-	R_704
+	R_1024
+	R_701
 	MOVD $2, R4
 step:
-	R_895
-	R_1243
-	R_575
-	R_1093
-	R_1420
-	R_920
-	R_1261
-	R_605
-	R_1123
+	R_1053
+	R_1192
+	R_615
+	R_1075
+	R_1382
+	R_1078
+	R_1207
+	R_638
+	R_1077
 	FMOVQ 16(R5), F20
-	R_818
-	R_560
-	R_1502
-	R_1295
-	R_1246
+	R_778
+	R_528
+	R_1472
+	R_1237
+	R_1210
 least:
-	R_1532
-	R_622
-	R_1329
+	R_1508
+	R_603
+	R_1273
 	RET
 
 // func superNEON5Rows3(a *integerArgs)
@@ -5388,34 +5327,35 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON5Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
-	R_1370
+	R_823
+	R_1473
 tile:
-	R_790
+	R_338
 super:
-	R_503
+	R_477
 half:
-	R_1422
+	R_1384
 group:
-	R_1073
-	R_1291
+	R_1024
+	R_1232
 	MOVD $2, R4
 step:
-	R_895
-	R_1269
-	R_920
-	R_627
-	R_484
-	R_595
-	R_1355
-	R_791
-	R_525
-	R_1099
-	R_1271
+	R_1053
+	R_1220
+	R_1078
+	R_608
+	R_445
+	R_549
+	R_1441
+	R_754
+	R_515
+	R_133
+	R_1049
+	R_1222
 least:
-	R_1473
-	R_439
-	R_1273
+	R_1438
+	R_433
+	R_1224
 	RET
 
 // func superNEON5Rows4(a *integerArgs)
@@ -5430,32 +5370,32 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON5Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
-	R_1370
+	R_736
+	R_1473
 tile:
-	R_478
+	R_610
 super:
-	R_503
+	R_477
 half:
-	R_1070
+	R_1018
 group:
-	R_1073
-	R_704
+	R_1024
+	R_701
 	MOVD $2, R4
 step:
-	R_895
-	R_1274
-	R_920
-	R_1301
-	R_391
-	R_1355
-	R_1330
-	R_806
-	R_833
+	R_1053
+	R_1225
+	R_1078
+	R_1245
+	R_422
+	R_1441
+	R_1275
+	R_1049
+	R_1115
 least:
-	R_1332
-	R_622
-	R_1331
+	R_1364
+	R_603
+	R_1276
 	RET
 
 // func superNEON6Rows1(a *integerArgs)
@@ -5470,26 +5410,30 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON6Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
-	R_843
+	R_772
+	R_1421
 tile:
-	R_728
+	R_696
 super:
-	R_1466
-	R_308
+	R_1390
+	R_303
 group:
-	R_1457
-	R_1217
-	R_867
-	R_1237
-	R_1476
-	R_1416
-	R_896
-	R_1259
-	R_1503
-	R_1545
-	R_315
-	R_1305
+	R_1422
+	R_1160
+	R_1442
+	R_1186
+	R_615
+	FLDPQ 32(R7), (F20, F21)
+	R_1300
+	R_1378
+	R_1474
+	R_1205
+	R_638
+	FLDPQ 32(R7), (F20, F21)
+	R_1330
+	R_1536
+	R_310
+	R_1340
 	RET
 
 // func superNEON6Rows2(a *integerArgs)
@@ -5504,27 +5448,31 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON6Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
-	R_843
+	R_791
+	R_1421
 tile:
-	R_755
+	R_722
 super:
-	R_100
-	R_805
-	R_613
+	R_109
+	R_542
+	R_1227
 group:
-	R_1457
-	R_704
-	R_867
-	R_1243
-	R_1476
-	R_1420
-	R_896
-	R_1261
-	R_1503
-	R_1547
-	R_622
-	R_1306
+	R_1422
+	R_701
+	R_1442
+	R_1192
+	R_615
+	FLDPQ 32(R7), (F20, F21)
+	R_1300
+	R_1382
+	R_1474
+	R_1207
+	R_638
+	FLDPQ 32(R7), (F20, F21)
+	R_1330
+	R_1538
+	R_603
+	R_1341
 	RET
 
 // func superNEON6Rows3(a *integerArgs)
@@ -5539,27 +5487,26 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON6Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
-	R_843
+	R_823
+	R_1421
 tile:
-	R_790
+	R_338
 super:
-	R_100
+	R_109
 half:
-	R_479
-	R_91
-	R_434
+	R_542
+	R_89
+	R_429
 group:
-	R_1457
-	R_1291
-	R_867
-	R_1269
-	R_896
-	R_1441
-	R_130
-	R_439
+	R_1422
+	R_1232
+	R_1442
+	R_1220
+	R_1474
+	R_1405
+	R_433
 	R_771
-	R_283
+	R_609
 	RET
 
 // func superNEON6Rows4(a *integerArgs)
@@ -5574,24 +5521,25 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEON6Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
-	R_843
+	R_736
+	R_1421
 tile:
-	R_478
+	R_610
 super:
-	R_100
+	R_109
 half:
-	R_805
-	R_613
+	R_542
+	R_1227
 group:
-	R_1457
-	R_704
-	R_867
-	R_1274
-	R_896
+	R_1422
+	R_701
 	R_1442
-	R_622
-	R_1280
+	R_1225
+	R_1474
+	R_1406
+	R_603
+	R_771
+	R_1198
 	RET
 
 // func superNEONLevelsRows1(a *integerArgs)
@@ -5606,45 +5554,45 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONLevelsRows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
-	R_471
+	R_772
+	R_465
 tile:
-	R_728
+	R_696
 super:
-	R_846
-	R_1414
+	R_801
+	R_1376
 group:
-	R_550
-	R_1217
+	R_535
+	R_1160
 	MOVD $2, R4
 step:
-	R_897
+	R_802
 	FMOVD 0(R5), F20
-	R_309
-	R_1102
-	R_575
-	R_376
-	R_309
-	R_1103
-	R_847
+	R_304
+	R_1055
+	R_615
+	R_366
+	R_304
+	R_1056
+	R_829
 	FMOVD 8(R5), F20
-	R_309
-	R_1102
-	R_605
-	R_376
-	R_309
-	R_1103
-	R_544
-	R_29
-	R_361
-	R_1505
+	R_304
+	R_1055
+	R_638
+	R_366
+	R_304
+	R_1056
+	R_510
+	R_25
+	R_360
+	R_1475
 	MLA_4S(16, 4, 22)
 	ADDP_4S(6, 6, 7)
 	MLA_4S(17, 6, 23)
 	FSTPQ (F16, F17), 544(R23)
-	R_130
-	R_315
-	R_1305
+	R_133
+	R_310
+	R_1340
 	RET
 
 // func superNEONLevelsRows2(a *integerArgs)
@@ -5659,57 +5607,57 @@ step:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONLevelsRows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
-	R_471
+	R_791
+	R_465
 tile:
-	R_755
+	R_722
 super:
-	R_846
-	R_1070
+	R_801
+	R_1018
 group:
-	R_1452
+	R_1415
 step:
-	R_897
+	R_802
 	FMOVQ 0(R5), F20
-	R_330
-	R_1102
-	R_551
-	R_1284
-	R_575
-	R_376
-	R_330
-	R_1103
-	R_551
-	R_1480
-	R_847
+	R_333
+	R_1055
+	R_537
+	R_1254
+	R_615
+	R_366
+	R_333
+	R_1056
+	R_537
+	R_1446
+	R_829
 	FMOVQ 16(R5), F20
-	R_330
-	R_1102
-	R_551
-	R_1284
-	R_605
-	R_376
-	R_330
-	R_1103
-	R_551
-	R_1480
-	R_560
-	R_29
-	R_361
-	R_1505
+	R_333
+	R_1055
+	R_537
+	R_1254
+	R_638
+	R_366
+	R_333
+	R_1056
+	R_537
+	R_1446
+	R_528
+	R_25
+	R_360
+	R_1475
 	MLA_4S(16, 4, 22)
 	ADDP_4S(6, 6, 7)
 	MLA_4S(17, 6, 23)
-	R_435
-	R_436
-	R_452
+	R_430
+	R_431
+	R_451
 	FLDPQ 608(R23), (F16, F17)
 	ADDP_4S(12, 12, 13)
 	MLA_4S(16, 12, 22)
 	ADDP_4S(14, 14, 15)
-	R_1162
-	R_622
-	R_1306
+	R_1114
+	R_603
+	R_1341
 	RET
 
 // func superNEONLevelsRows3(a *integerArgs)
@@ -5724,37 +5672,37 @@ step:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONLevelsRows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
-	R_471
+	R_823
+	R_465
 tile:
-	R_790
+	R_338
 super:
-	R_846
+	R_801
 half:
-	R_1422
+	R_1384
 group:
-	R_550
-	R_1291
+	R_535
+	R_1232
 	MOVD $2, R4
 step:
-	R_897
-	R_626
-	R_1534
-	R_847
-	R_627
-	R_1534
-	R_1453
-	R_1505
+	R_802
+	R_607
+	R_1509
+	R_829
+	R_608
+	R_1509
+	R_1416
+	R_1475
 	MLA_4S(16, 4, 20)
 	ADDP_4S(6, 6, 7)
 	MLA_4S(17, 6, 21)
-	R_435
-	R_436
-	R_452
-	R_130
-	R_439
+	R_430
+	R_431
+	R_451
+	R_133
+	R_433
 	R_771
-	R_283
+	R_609
 	RET
 
 // func superNEONLevelsRows4(a *integerArgs)
@@ -5769,42 +5717,43 @@ step:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
-	R_471
+	R_736
+	R_465
 tile:
-	R_478
+	R_610
 super:
-	R_846
+	R_801
 half:
-	R_1070
+	R_1018
 group:
-	R_1452
+	R_1415
 step:
-	R_897
+	R_802
 	FLDPQ 0(R5), (F20, F21)
-	R_1534
-	R_628
-	R_1480
-	R_847
+	R_1509
+	R_611
+	R_1446
+	R_829
 	FLDPQ 32(R5), (F20, F21)
-	R_1534
-	R_628
-	R_1480
-	R_1281
-	R_1505
+	R_1509
+	R_611
+	R_1446
+	R_1228
+	R_1475
 	MLA_4S(16, 4, 20)
 	ADDP_4S(6, 6, 7)
 	MLA_4S(17, 6, 21)
-	R_435
-	R_436
-	R_452
+	R_430
+	R_431
+	R_451
 	FLDPQ 608(R23), (F16, F17)
 	ADDP_4S(12, 12, 13)
 	MLA_4S(16, 12, 20)
 	ADDP_4S(14, 14, 15)
-	R_1186
-	R_622
-	R_1280
+	R_1137
+	R_603
+	R_771
+	R_1198
 	RET
 
 // func superNEONGridRows1(a *integerArgs)
@@ -5819,37 +5768,36 @@ step:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONGridRows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
+	R_772
 	VMOVI $64, V26.B16
 tile:
-	R_869
-	R_299
+	R_1079
+	R_272
 super:
-	R_100
-	R_849
+	R_109
+	R_1058
 	R_52
-	R_308
+	R_303
 group:
-	R_550
-	R_1217
-	R_870
-	R_1237
-	R_1508
-	R_750
-	R_898
-	R_1259
-	R_1535
-	R_750
+	R_535
+	R_1160
+	R_1080
+	R_1186
+	R_1478
+	R_714
+	R_1097
+	R_1205
+	R_1510
+	R_714
 	ADD $16, R5
-	R_1238
-	R_315
-	R_852
-	R_200
-	R_201
-	R_176
-	R_1486
-	R_571
-	R_158
+	R_1187
+	R_310
+	R_1061
+	R_202
+	R_203
+	R_173
+	R_1453
+	R_1119
 	RET
 
 // func superNEONGridRows2(a *integerArgs)
@@ -5864,36 +5812,35 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONGridRows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
+	R_791
 	VMOVI $64, V26.B16
 tile:
-	R_869
-	R_300
+	R_1079
+	R_273
 super:
-	R_100
-	R_849
-	R_133
-	R_613
+	R_109
+	R_1058
+	R_1227
 group:
-	R_550
-	R_704
-	R_870
-	R_1243
-	R_1508
-	R_818
-	R_898
-	R_1261
-	R_1535
-	R_818
+	R_535
+	R_701
+	R_1080
+	R_1192
+	R_1478
+	R_778
+	R_1097
+	R_1207
+	R_1510
+	R_778
 	ADD $32, R5
-	R_1295
-	R_622
-	R_1285
-	R_222
-	R_241
-	R_623
-	R_1486
-	R_1146
+	R_1237
+	R_603
+	R_1255
+	R_224
+	R_247
+	R_604
+	R_1453
+	R_1164
 	RET
 
 // func superNEONGridRows3(a *integerArgs)
@@ -5908,28 +5855,27 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONGridRows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
+	R_823
 	VMOVI $64, V26.B16
 tile:
-	R_869
+	R_1079
 	R_154
 super:
-	R_100
+	R_109
 half:
-	R_849
-	R_91
-	R_434
+	R_1058
+	R_89
+	R_429
 group:
-	R_550
-	R_1291
-	R_870
-	R_1269
-	R_898
-	R_1441
-	R_130
-	R_439
-	R_1487
-	R_283
+	R_535
+	R_1232
+	R_1080
+	R_1220
+	R_1097
+	R_1405
+	R_433
+	R_1455
+	R_609
 	RET
 
 // func superNEONGridRows4(a *integerArgs)
@@ -5944,28 +5890,27 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superNEONGridRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_1633
+	R_736
+	VMOVI $64, V26.B16
 tile:
-	R_869
-	R_272
+	R_1079
+	R_154
+	R_243
 super:
-	R_100
+	R_109
 half:
-	R_849
-	R_133
-	R_613
+	R_1058
+	R_1227
 group:
-	R_550
-	R_704
-	R_870
-	R_1274
-	R_898
-	R_1442
-	R_622
-	R_1487
-	R_442
+	R_535
+	R_701
+	R_1080
+	R_1225
+	R_1097
+	R_1406
 	R_603
-	R_455
+	R_1455
+	R_1198
 	RET
 
 // func integerDot2Rows1(a *integerArgs)
@@ -5981,50 +5926,50 @@ group:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot2Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_458
+	R_438
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_855
+	R_804
 	TILE_SDOT_4S_AT(0, 0)
-	R_871
+	R_830
 	TILE_SDOT_4S_AT(0, 1)
-	R_899
+	R_831
 	TILE_SDOT_4S_AT(0, 2)
-	R_900
+	R_832
 	R_1557
-	R_812
+	R_795
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBNZ $5, R11, first // scaleFirst
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 first:
-	R_940
+	R_872
 	R_4
 	JMP added
 pointed:
-	R_775
+	R_763
 
 // func integerDot2Rows2(a *integerArgs)
 //
@@ -6039,53 +5984,53 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot2Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_458
+	R_438
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_855
+	R_804
 	R_60
-	R_871
-	R_1105
-	R_899
+	R_830
+	R_1062
+	R_831
 	R_60
-	R_900
-	R_576
+	R_832
+	R_566
 	ADD $32, R5
-	R_812
+	R_795
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBNZ $5, R11, first // scaleFirst
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 first:
-	R_1328
-	R_22
+	R_1271
+	R_21
 	JMP added
 pointed:
-	R_796
+	R_785
 
 // func integerDot2Rows3(a *integerArgs)
 //
@@ -6100,55 +6045,55 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot2Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_458
+	R_438
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_855
-	R_1106
-	R_871
-	R_1126
-	R_899
-	R_1148
-	R_900
+	R_804
+	R_1063
+	R_830
+	R_1081
+	R_831
+	R_1098
+	R_832
 	R_96
 	ADD $48, R5
-	R_812
+	R_795
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBNZ $5, R11, first // scaleFirst
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 first:
-	R_1461
-	R_65
+	R_1428
+	R_63
 	JMP added
 pointed:
-	R_823
+	R_820
 
 // func integerDot2Rows4(a *integerArgs)
 //
@@ -6163,55 +6108,55 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot2Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_458
+	R_438
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_855
-	R_1127
-	R_871
-	R_1107
-	R_899
-	R_1149
-	R_900
-	R_296
+	R_804
+	R_1082
+	R_830
+	R_1064
+	R_831
+	R_1099
+	R_832
+	R_269
 	ADD $64, R5
-	R_812
+	R_795
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBNZ $5, R11, first // scaleFirst
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 first:
-	R_1461
-	R_212
-	R_302
+	R_1428
+	R_188
+	R_275
 	FMUL_4S(12, 12, 16)
 	FMLA_4S_AT(26, 12, 24, 0)
 	SCVTF_4S(13, 13)
@@ -6223,9 +6168,9 @@ first:
 	SCVTF_4S(15, 15)
 	FMUL_4S(15, 15, 19)
 	FMLA_4S_AT(29, 15, 24, 0)
-	R_433
+	R_428
 pointed:
-	R_542
+	R_508
 
 // func integerDot3Rows1(a *integerArgs)
 //
@@ -6240,45 +6185,45 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot3Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_813
+	R_796
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_941
+	R_891
 	TILE_SDOT_4S_AT(0, 0)
-	R_977
+	R_930
 	TILE_SDOT_4S_AT(0, 1)
-	R_997
+	R_931
 	TILE_SDOT_4S_AT(0, 2)
-	R_998
+	R_948
 	R_1557
-	R_829
+	R_825
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 pointed:
-	R_775
+	R_763
 
 // func integerDot3Rows2(a *integerArgs)
 //
@@ -6293,48 +6238,48 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot3Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_813
+	R_796
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_941
+	R_891
 	R_60
-	R_977
-	R_1105
-	R_997
+	R_930
+	R_1062
+	R_931
 	R_60
-	R_998
-	R_576
+	R_948
+	R_566
 	ADD $32, R5
-	R_829
+	R_825
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 pointed:
-	R_796
+	R_785
 
 // func integerDot3Rows3(a *integerArgs)
 //
@@ -6349,50 +6294,50 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot3Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_813
+	R_796
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_941
-	R_1106
-	R_977
-	R_1126
-	R_997
-	R_1148
-	R_998
+	R_891
+	R_1063
+	R_930
+	R_1081
+	R_931
+	R_1098
+	R_948
 	R_96
 	ADD $48, R5
-	R_829
+	R_825
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 pointed:
-	R_823
+	R_820
 
 // func integerDot3Rows4(a *integerArgs)
 //
@@ -6407,52 +6352,52 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot3Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_813
+	R_796
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_941
-	R_1127
-	R_977
-	R_1107
-	R_997
-	R_1149
-	R_998
-	R_296
+	R_891
+	R_1082
+	R_930
+	R_1064
+	R_931
+	R_1099
+	R_948
+	R_269
 	ADD $64, R5
-	R_829
+	R_825
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 pointed:
-	R_542
+	R_508
 
 // func integerDot4Rows1(a *integerArgs)
 //
@@ -6467,45 +6412,45 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot4Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_215
+	R_191
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_914
+	R_860
 	TILE_SDOT_4S_AT(0, 0)
-	R_933
+	R_883
 	TILE_SDOT_4S_AT(0, 1)
-	R_934
+	R_884
 	TILE_SDOT_4S_AT(0, 2)
-	R_950
-	R_1371
-	R_233
+	R_885
+	R_1317
+	R_236
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 pointed:
-	R_775
+	R_763
 
 // func integerDot4Rows2(a *integerArgs)
 //
@@ -6520,48 +6465,48 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot4Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_215
+	R_191
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_914
+	R_860
 	R_60
-	R_933
-	R_1105
-	R_934
+	R_883
+	R_1062
+	R_884
 	R_60
-	R_950
-	R_576
-	R_560
-	R_233
+	R_885
+	R_566
+	R_528
+	R_236
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 pointed:
-	R_796
+	R_785
 
 // func integerDot4Rows3(a *integerArgs)
 //
@@ -6576,50 +6521,50 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot4Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_215
+	R_191
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_914
-	R_1106
-	R_933
-	R_1126
-	R_934
-	R_1148
-	R_950
+	R_860
+	R_1063
+	R_883
+	R_1081
+	R_884
+	R_1098
+	R_885
 	R_96
-	R_595
-	R_233
+	R_549
+	R_236
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 pointed:
-	R_823
+	R_820
 
 // func integerDot4Rows4(a *integerArgs)
 //
@@ -6634,52 +6579,52 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_215
+	R_191
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_914
-	R_1127
-	R_933
-	R_1107
-	R_934
-	R_1149
-	R_950
-	R_296
-	R_391
-	R_233
+	R_860
+	R_1082
+	R_883
+	R_1064
+	R_884
+	R_1099
+	R_885
+	R_269
+	R_422
+	R_236
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 pointed:
-	R_542
+	R_508
 
 // func integerDot5Rows1(a *integerArgs)
 //
@@ -6694,45 +6639,45 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot5Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_830
+	R_826
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_980
+	R_915
 	TILE_SDOT_4S_AT(0, 0)
-	R_1047
+	R_997
 	TILE_SDOT_4S_AT(0, 1)
-	R_1076
+	R_1027
 	TILE_SDOT_4S_AT(0, 2)
-	R_1113
-	R_1371
-	R_466
+	R_1065
+	R_1317
+	R_460
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 pointed:
-	R_775
+	R_763
 
 // func integerDot5Rows2(a *integerArgs)
 //
@@ -6747,48 +6692,48 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot5Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_830
+	R_826
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_980
+	R_915
 	R_60
-	R_1047
-	R_1105
-	R_1076
+	R_997
+	R_1062
+	R_1027
 	R_60
-	R_1113
-	R_576
-	R_560
-	R_466
+	R_1065
+	R_566
+	R_528
+	R_460
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 pointed:
-	R_796
+	R_785
 
 // func integerDot5Rows3(a *integerArgs)
 //
@@ -6803,50 +6748,50 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot5Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_830
+	R_826
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_980
-	R_1106
-	R_1047
-	R_1126
-	R_1076
-	R_1148
-	R_1113
+	R_915
+	R_1063
+	R_997
+	R_1081
+	R_1027
+	R_1098
+	R_1065
 	R_96
-	R_595
-	R_466
+	R_549
+	R_460
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 pointed:
-	R_823
+	R_820
 
 // func integerDot5Rows4(a *integerArgs)
 //
@@ -6861,52 +6806,52 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot5Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_830
+	R_826
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_980
-	R_1127
-	R_1047
-	R_1107
-	R_1076
-	R_1149
-	R_1113
-	R_296
-	R_391
-	R_466
+	R_915
+	R_1082
+	R_997
+	R_1064
+	R_1027
+	R_1099
+	R_1065
+	R_269
+	R_422
+	R_460
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 pointed:
-	R_542
+	R_508
 
 // func integerDot6Rows1(a *integerArgs)
 //
@@ -6921,45 +6866,45 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot6Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_831
+	R_827
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_1051
+	R_1000
 	TILE_SDOT_4S_AT(0, 0)
-	R_1078
+	R_1028
 	TILE_SDOT_4S_AT(0, 1)
-	R_1114
+	R_1066
 	TILE_SDOT_4S_AT(0, 2)
-	R_1142
-	R_1371
-	R_832
+	R_1094
+	R_1317
+	R_828
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 pointed:
-	R_775
+	R_763
 
 // func integerDot6Rows2(a *integerArgs)
 //
@@ -6974,48 +6919,48 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot6Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_831
+	R_827
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_1051
+	R_1000
 	R_60
-	R_1078
-	R_1105
-	R_1114
+	R_1028
+	R_1062
+	R_1066
 	R_60
-	R_1142
-	R_576
-	R_560
-	R_832
+	R_1094
+	R_566
+	R_528
+	R_828
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 pointed:
-	R_796
+	R_785
 
 // func integerDot6Rows3(a *integerArgs)
 //
@@ -7030,50 +6975,50 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot6Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_831
+	R_827
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_1051
-	R_1106
-	R_1078
-	R_1126
-	R_1114
-	R_1148
-	R_1142
+	R_1000
+	R_1063
+	R_1028
+	R_1081
+	R_1066
+	R_1098
+	R_1094
 	R_96
-	R_595
-	R_832
+	R_549
+	R_828
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 pointed:
-	R_823
+	R_820
 
 // func integerDot6Rows4(a *integerArgs)
 //
@@ -7088,52 +7033,52 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot6Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_831
+	R_827
 	TBNZ $3, R11, pointed // scalePoints
-	R_858
+	R_821
 step:
-	R_1051
-	R_1127
-	R_1078
-	R_1107
-	R_1114
-	R_1149
-	R_1142
-	R_296
-	R_391
-	R_832
+	R_1000
+	R_1082
+	R_1028
+	R_1064
+	R_1066
+	R_1099
+	R_1094
+	R_269
+	R_422
+	R_828
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 pointed:
-	R_542
+	R_508
 
 // func integerDot8Rows1(a *integerArgs)
 //
@@ -7148,15 +7093,15 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot8Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_1037
-	R_359
+	R_989
+	R_341
 	TBNZ $2, R11, step // scaleZero
 	VEOR V24.B16, V24.B16, V24.B16
-	R_1059
+	R_990
 total:
 	FMOVQ 0(R15), F20
 	SDOT_4S_AT(24, 30, 20, 0)
@@ -7164,37 +7109,37 @@ total:
 	SDOT_4S_AT(24, 30, 20, 2)
 	SDOT_4S_AT(24, 30, 20, 3)
 	ADD $16, R15
-	R_1083
+	R_1007
 step:
-	R_1084
+	R_1032
 	TILE_SDOT_4S_AT(0, 0)
-	R_1116
+	R_1068
 	TILE_SDOT_4S_AT(0, 1)
-	R_1143
+	R_1095
 	TILE_SDOT_4S_AT(0, 2)
-	R_1171
+	R_1120
 	R_1557
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 
 // func integerDot8Rows2(a *integerArgs)
 //
@@ -7209,59 +7154,59 @@ zeroScaled:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot8Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_529
-group:
-	R_1037
 	R_118
+tile:
+	R_492
+group:
+	R_989
+	R_121
 	TBNZ $2, R11, step // scaleZero
-	R_1232
-	R_1059
+	R_1181
+	R_990
 total:
 	FMOVQ 0(R15), F20
-	R_810
+	R_773
 	SDOT_4S_AT(24, 30, 20, 2)
 	SDOT_4S_AT(25, 30, 20, 3)
 	FMOVQ 16(R15), F20
-	R_810
+	R_773
 	SDOT_4S_AT(24, 30, 20, 2)
 	SDOT_4S_AT(25, 30, 20, 3)
 	ADD $32, R15
-	R_1294
+	R_1236
 step:
-	R_1084
+	R_1032
 	R_60
-	R_1116
-	R_1105
-	R_1143
+	R_1068
+	R_1062
+	R_1095
 	R_60
-	R_1171
-	R_576
+	R_1120
+	R_566
 	ADD $32, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 
 // func integerDot8Rows3(a *integerArgs)
 //
@@ -7276,61 +7221,61 @@ zeroScaled:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot8Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_1037
-	R_508
+	R_989
+	R_476
 	TBNZ $2, R11, step // scaleZero
-	R_1385
-	R_1059
+	R_1348
+	R_990
 total:
 	FMOVQ 0(R15), F20
-	R_1108
+	R_1083
 	FMOVQ 12(R15), F20
-	R_1108
+	R_1083
 	FMOVQ 24(R15), F20
-	R_1108
+	R_1083
 	FMOVQ 36(R15), F20
-	R_1108
+	R_1083
 	ADD $48, R15
-	R_1431
+	R_1396
 step:
-	R_1084
-	R_1106
-	R_1116
-	R_1126
-	R_1143
-	R_1148
-	R_1171
+	R_1032
+	R_1063
+	R_1068
+	R_1081
+	R_1095
+	R_1098
+	R_1120
 	R_96
 	ADD $48, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 
 // func integerDot8Rows4(a *integerArgs)
 //
@@ -7345,69 +7290,69 @@ zeroScaled:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDot8Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_386
-group:
-	R_1037
 	R_118
-	R_133
+tile:
+	R_356
+group:
+	R_989
+	R_121
+	R_201
 	TBNZ $2, R11, step // scaleZero
-	R_1385
+	R_1348
 	VEOR V27.B16, V27.B16, V27.B16
-	R_1059
+	R_990
 total:
 	FMOVQ 0(R15), F20
-	R_1488
+	R_1456
 	FMOVQ 16(R15), F20
-	R_1488
+	R_1456
 	FMOVQ 32(R15), F20
-	R_1488
+	R_1456
 	FMOVQ 48(R15), F20
-	R_1488
+	R_1456
 	ADD $64, R15
-	R_1431
+	R_1396
 	VSHL $7, V27.S4, V12.S4
 	VSHL $7, V27.S4, V13.S4
 	VSHL $7, V27.S4, V14.S4
 	VSHL $7, V27.S4, V15.S4
 step:
-	R_1084
-	R_1127
-	R_1116
-	R_1107
-	R_1143
-	R_1149
-	R_1171
-	R_296
+	R_1032
+	R_1082
+	R_1068
+	R_1064
+	R_1095
+	R_1099
+	R_1120
+	R_269
 	ADD $64, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_779
+	R_741
 unbiased0:
-	R_717
+	R_708
 unbiased1:
-	R_718
+	R_683
 unbiased2:
-	R_700
+	R_684
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_817
+	R_818
 
 // func integerDotFP4Rows1(a *integerArgs)
 //
@@ -7422,30 +7367,30 @@ zeroScaled:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDotFP4Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_861
-	R_359
+	R_847
+	R_341
 step:
-	R_633
+	R_622
 	TILE_SDOT_4S_AT(0, 0)
-	R_598
+	R_586
 	TILE_SDOT_4S_AT(0, 1)
-	R_634
+	R_623
 	TILE_SDOT_4S_AT(0, 2)
-	R_671
-	R_1371
-	R_492
+	R_662
+	R_1317
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1408
+	R_1369
 added:
-	R_505
+	R_473
 	RET
 
 // func integerDotFP4Rows2(a *integerArgs)
@@ -7461,31 +7406,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDotFP4Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_529
-group:
-	R_861
 	R_118
-step:
-	R_633
-	R_60
-	R_598
-	R_1105
-	R_634
-	R_60
-	R_671
-	R_576
-	R_560
+tile:
 	R_492
+group:
+	R_847
+	R_121
+step:
+	R_622
+	R_60
+	R_586
+	R_1062
+	R_623
+	R_60
+	R_662
+	R_566
+	R_528
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1462
+	R_1429
 added:
-	R_530
+	R_493
 	RET
 
 // func integerDotFP4Rows3(a *integerArgs)
@@ -7501,31 +7446,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDotFP4Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_861
-	R_508
+	R_847
+	R_476
 step:
-	R_633
-	R_1106
-	R_598
-	R_1126
-	R_634
-	R_1148
-	R_671
+	R_622
+	R_1063
+	R_586
+	R_1081
+	R_623
+	R_1098
+	R_662
 	R_96
-	R_595
-	R_492
+	R_549
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1498
+	R_1469
 added:
-	R_557
+	R_517
 	RET
 
 // func integerDotFP4Rows4(a *integerArgs)
@@ -7541,31 +7486,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDotFP4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_386
-group:
-	R_861
 	R_118
-	R_133
+tile:
+	R_356
+group:
+	R_847
+	R_121
+	R_201
 step:
-	R_633
-	R_1127
-	R_598
-	R_1107
-	R_634
-	R_1149
-	R_671
-	R_296
-	R_1235
+	R_622
+	R_1082
+	R_586
+	R_1064
+	R_623
+	R_1099
+	R_662
+	R_269
+	R_1184
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1531
+	R_1470
 added:
-	R_389
+	R_377
 	RET
 
 // func integerDotLevelsRows1(a *integerArgs)
@@ -7581,30 +7526,30 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDotLevelsRows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_892
-	R_359
+	R_871
+	R_341
 step:
-	R_633
+	R_622
 	TILE_SDOT_4S_AT(0, 0)
-	R_598
+	R_586
 	TILE_SDOT_4S_AT(0, 1)
-	R_634
+	R_623
 	TILE_SDOT_4S_AT(0, 2)
-	R_671
-	R_1371
-	R_492
+	R_662
+	R_1317
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1408
+	R_1369
 added:
-	R_505
+	R_473
 	RET
 
 // func integerDotLevelsRows2(a *integerArgs)
@@ -7620,31 +7565,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDotLevelsRows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_529
-group:
-	R_892
 	R_118
-step:
-	R_633
-	R_60
-	R_598
-	R_1105
-	R_634
-	R_60
-	R_671
-	R_576
-	R_560
+tile:
 	R_492
+group:
+	R_871
+	R_121
+step:
+	R_622
+	R_60
+	R_586
+	R_1062
+	R_623
+	R_60
+	R_662
+	R_566
+	R_528
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1462
+	R_1429
 added:
-	R_530
+	R_493
 	RET
 
 // func integerDotLevelsRows3(a *integerArgs)
@@ -7660,31 +7605,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDotLevelsRows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_892
-	R_508
+	R_871
+	R_476
 step:
-	R_633
-	R_1106
-	R_598
-	R_1126
-	R_634
-	R_1148
-	R_671
+	R_622
+	R_1063
+	R_586
+	R_1081
+	R_623
+	R_1098
+	R_662
 	R_96
-	R_595
-	R_492
+	R_549
+	R_487
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1498
+	R_1469
 added:
-	R_557
+	R_517
 	RET
 
 // func integerDotLevelsRows4(a *integerArgs)
@@ -7700,31 +7645,31 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerDotLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_386
-group:
-	R_892
 	R_118
-	R_133
+tile:
+	R_356
+group:
+	R_871
+	R_121
+	R_201
 step:
-	R_633
-	R_1127
-	R_598
-	R_1107
-	R_634
-	R_1149
-	R_671
-	R_296
-	R_1235
+	R_622
+	R_1082
+	R_586
+	R_1064
+	R_623
+	R_1099
+	R_662
+	R_269
+	R_1184
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1531
+	R_1470
 added:
-	R_389
+	R_377
 	RET
 
 // func superDot2Rows1(a *integerArgs)
@@ -7739,32 +7684,33 @@ added:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot2Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_640
-	R_493
+	R_594
+	R_534
 tile:
-	R_728
+	R_696
 super:
-	R_816
-	R_252
+	R_1015
+	R_254
 	R_52
 group:
-	R_1489
-	R_494
-	R_1164
-	R_1069
-	R_1490
-	R_495
-	R_1187
-	R_1091
-	R_1576
-	R_1239
+	R_1457
+	R_557
+	R_1142
+	R_1017
+	R_1561
+	R_558
+	R_1166
+	R_1039
+	FMOVD 8(R5), F20
+	R_1479
+	R_1188
 least:
 	FMOVS (R22), F0
-	R_1418
-	R_1419
+	R_1380
+	R_1381
 	ADD $4, R22
-	R_370
-	R_1260
+	R_375
+	R_1206
 	RET
 
 // func superDot2Rows2(a *integerArgs)
@@ -7779,31 +7725,32 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot2Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_672
-	R_493
+	R_628
+	R_534
 tile:
-	R_755
+	R_722
 super:
-	R_816
-	R_457
+	R_1015
+	R_466
 group:
-	R_772
-	R_494
-	R_1165
-	R_1069
-	R_1492
-	R_495
-	R_1189
-	R_1091
-	R_1578
-	R_1246
+	R_774
+	R_557
+	R_1144
+	R_1017
+	R_1562
+	R_558
+	R_1167
+	R_1039
+	FMOVQ 16(R5), F20
+	R_1480
+	R_1210
 least:
 	FMOVD (R22), F0
-	R_1418
-	R_1263
-	R_1419
-	R_1296
-	R_1329
+	R_1380
+	R_1238
+	R_1381
+	R_1272
+	R_1273
 	RET
 
 // func superDot2Rows3(a *integerArgs)
@@ -7818,29 +7765,29 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot2Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_705
-	R_493
+	R_664
+	R_534
 tile:
-	R_790
+	R_338
 super:
-	R_816
+	R_1015
 half:
-	R_252
-	R_91
+	R_254
+	R_89
 group:
-	R_1511
-	R_494
-	R_1168
-	R_495
-	R_1579
-	R_1271
+	R_1481
+	R_557
+	R_1146
+	R_558
+	R_1482
+	R_1222
 least:
-	R_1299
-	R_1351
-	R_1352
+	R_1243
+	R_1386
+	R_1387
 	ADD $12, R22
-	R_370
-	R_1273
+	R_375
+	R_1224
 	RET
 
 // func superDot2Rows4(a *integerArgs)
@@ -7855,24 +7802,28 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot2Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_454
-	R_493
+	R_559
+	R_534
 tile:
-	R_478
+	R_610
 super:
-	R_816
+	R_1015
 half:
-	R_457
+	R_466
 group:
-	R_772
-	R_494
-	R_1169
-	R_495
-	R_1580
-	R_833
+	R_774
+	R_557
+	R_1147
+	R_558
+	R_1483
+	R_1115
 least:
-	R_1602
-	R_1331
+	FMOVQ 0(R22), F0
+	R_1386
+	R_1116
+	R_1387
+	R_1138
+	R_1276
 	RET
 
 // func superDot3Rows1(a *integerArgs)
@@ -7887,25 +7838,26 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot3Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_640
-	R_893
-	R_372
+	R_594
+	R_1074
+	R_363
 tile:
-	R_728
+	R_696
 super:
-	R_1466
+	R_1390
 group:
-	R_480
-	R_359
-	R_864
-	R_1164
-	R_1467
-	R_1490
-	R_894
-	R_1187
-	R_1500
-	R_1576
-	R_1305
+	R_560
+	R_341
+	R_1044
+	R_1142
+	R_1407
+	R_1561
+	R_1076
+	R_1166
+	R_1433
+	FMOVD 8(R5), F20
+	R_1479
+	R_1340
 	RET
 
 // func superDot3Rows2(a *integerArgs)
@@ -7920,26 +7872,28 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot3Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_672
-	R_893
-	R_372
+	R_628
+	R_1074
+	R_363
 tile:
-	R_755
+	R_722
 super:
-	R_100
-	R_805
+	R_109
+	R_542
+	R_201
 group:
-	R_480
-	R_118
-	R_864
-	R_1165
-	R_1467
-	R_1492
-	R_894
-	R_1189
-	R_1500
-	R_1578
-	R_1306
+	R_560
+	R_121
+	R_1044
+	R_1144
+	R_1407
+	R_1562
+	R_1076
+	R_1167
+	R_1433
+	FMOVQ 16(R5), F20
+	R_1480
+	R_1341
 	RET
 
 // func superDot3Rows3(a *integerArgs)
@@ -7954,29 +7908,25 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot3Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_705
-	R_1353
+	R_664
+	R_1410
 tile:
-	R_790
+	R_338
 super:
-	R_100
+	R_109
 half:
-	R_479
-	R_91
+	R_542
+	R_89
 group:
-	R_480
-	R_83
-	R_864
-	R_1168
-	R_894
-	R_627
-	R_365
-	ADD $48, R5
-	R_281
-	R_677
-	R_1099
+	R_560
+	R_82
+	R_1044
+	R_1146
+	R_1076
+	R_1482
+	R_1049
 	R_771
-	R_283
+	R_609
 	RET
 
 // func superDot3Rows4(a *integerArgs)
@@ -7991,26 +7941,25 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot3Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_454
-	R_1353
+	R_559
+	R_1410
 tile:
-	R_478
+	R_610
 super:
-	R_100
+	R_109
 half:
-	R_805
+	R_542
+	R_201
 group:
-	R_480
-	R_118
-	R_864
-	R_1169
-	R_894
-	R_1192
-	ADD $64, R5
-	R_281
-	R_1193
-	R_1099
-	R_1280
+	R_560
+	R_121
+	R_1044
+	R_1147
+	R_1076
+	R_1483
+	R_1049
+	R_771
+	R_1198
 	RET
 
 // func superDot4Rows1(a *integerArgs)
@@ -8025,33 +7974,33 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot4Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
+	R_772
 tile:
-	R_728
+	R_696
 super:
-	R_503
-	R_252
+	R_477
+	R_254
 	R_52
 group:
-	R_1489
+	R_1457
 	MOVD $2, R4
 step:
-	R_280
-	R_1164
-	R_575
+	R_326
+	R_1142
+	R_615
 	PAIR_SDOT_4S_AT(2, 0, 20, 1)
-	R_258
-	R_1187
-	R_605
+	R_298
+	R_1166
+	R_638
 	PAIR_SDOT_4S_AT(2, 0, 20, 1)
-	R_544
-	R_29
-	R_647
-	R_130
-	R_1239
+	R_510
+	R_25
+	R_639
+	R_133
+	R_1188
 least:
-	R_1469
-	R_1260
+	R_1434
+	R_1206
 	RET
 
 // func superDot4Rows2(a *integerArgs)
@@ -8066,30 +8015,30 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot4Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
+	R_791
 tile:
-	R_755
+	R_722
 super:
-	R_503
-	R_457
+	R_477
+	R_466
 group:
-	R_1287
+	R_1256
 step:
-	R_280
-	R_1165
-	R_575
-	R_632
-	R_258
-	R_1189
-	R_605
-	R_632
-	R_560
-	R_29
-	R_1220
-	R_1246
+	R_326
+	R_1144
+	R_615
+	R_620
+	R_298
+	R_1167
+	R_638
+	R_620
+	R_528
+	R_25
+	R_1199
+	R_1210
 least:
-	R_1532
-	R_1329
+	R_1508
+	R_1273
 	RET
 
 // func superDot4Rows3(a *integerArgs)
@@ -8104,30 +8053,30 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot4Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
+	R_823
 tile:
-	R_790
+	R_338
 super:
-	R_503
+	R_477
 half:
-	R_252
-	R_91
+	R_254
+	R_89
 group:
-	R_1511
+	R_1481
 	MOVD $2, R4
 step:
-	R_280
-	R_1168
-	R_258
-	R_627
-	R_365
-	R_1453
-	R_677
-	R_130
-	R_1271
+	R_326
+	R_1146
+	R_298
+	R_608
+	R_334
+	R_1416
+	R_665
+	R_133
+	R_1222
 least:
-	R_1473
-	R_1273
+	R_1438
+	R_1224
 	RET
 
 // func superDot4Rows4(a *integerArgs)
@@ -8142,27 +8091,26 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
+	R_736
 tile:
-	R_478
+	R_610
 super:
-	R_503
+	R_477
 half:
-	R_457
+	R_466
 group:
-	R_1287
+	R_1256
 step:
-	R_280
-	R_1169
-	R_258
-	R_1192
-	R_1281
-	R_1193
-	R_130
-	R_833
+	R_326
+	R_1147
+	R_298
+	R_1171
+	R_1228
+	R_1233
+	R_1115
 least:
-	R_1332
-	R_1331
+	R_1364
+	R_1276
 	RET
 
 // func superDot5Rows1(a *integerArgs)
@@ -8177,37 +8125,38 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot5Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
-	R_1456
+	R_772
+	R_1419
 tile:
-	R_728
+	R_696
 super:
-	R_503
-	R_252
+	R_477
+	R_254
 	R_52
 group:
-	R_480
-	R_359
+	R_560
+	R_341
 	MOVD $2, R4
 step:
-	R_895
-	R_1164
-	R_575
-	R_1093
-	R_1490
-	R_920
-	R_1187
-	R_605
-	R_1123
-	R_1509
-	R_544
-	R_1502
-	R_647
-	R_130
-	R_1239
+	R_1053
+	R_1142
+	R_615
+	R_1075
+	R_1561
+	R_1078
+	R_1166
+	R_638
+	R_1077
+	FMOVD 8(R5), F20
+	PAIR_SDOT_4S_AT(2, 0, 20, 1)
+	R_510
+	R_1472
+	R_639
+	R_133
+	R_1188
 least:
-	R_1469
-	R_1260
+	R_1434
+	R_1206
 	RET
 
 // func superDot5Rows2(a *integerArgs)
@@ -8222,34 +8171,36 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot5Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
-	R_1456
+	R_791
+	R_1419
 tile:
-	R_755
+	R_722
 super:
-	R_503
-	R_457
+	R_477
+	R_466
 group:
-	R_1606
-step:
-	R_895
-	R_1165
-	R_575
-	R_1093
-	R_1492
-	R_920
-	R_1189
-	R_605
-	R_1123
-	FMOVQ 16(R5), F20
-	R_632
 	R_560
-	R_1502
-	R_1220
-	R_1246
+	R_121
+	MOVD $2, R4
+step:
+	R_1053
+	R_1144
+	R_615
+	R_1075
+	R_1562
+	R_1078
+	R_1167
+	R_638
+	R_1077
+	FMOVQ 16(R5), F20
+	R_620
+	R_528
+	R_1472
+	R_1199
+	R_1210
 least:
-	R_1532
-	R_1329
+	R_1508
+	R_1273
 	RET
 
 // func superDot5Rows3(a *integerArgs)
@@ -8264,33 +8215,34 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot5Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
-	R_1370
+	R_823
+	R_1473
 tile:
-	R_790
+	R_338
 super:
-	R_503
+	R_477
 half:
-	R_252
-	R_91
+	R_254
+	R_89
 group:
-	R_480
-	R_83
+	R_560
+	R_82
 	MOVD $2, R4
 step:
-	R_895
-	R_1168
-	R_920
-	R_627
-	R_365
-	R_595
-	R_1355
-	R_677
-	R_1099
-	R_1271
+	R_1053
+	R_1146
+	R_1078
+	R_608
+	R_334
+	R_549
+	R_1441
+	R_665
+	R_133
+	R_1049
+	R_1222
 least:
-	R_1473
-	R_1273
+	R_1438
+	R_1224
 	RET
 
 // func superDot5Rows4(a *integerArgs)
@@ -8305,29 +8257,31 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot5Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
-	R_1370
+	R_736
+	R_1473
 tile:
-	R_478
+	R_610
 super:
-	R_503
+	R_477
 half:
-	R_457
+	R_466
 group:
-	R_1606
+	R_560
+	R_121
+	MOVD $2, R4
 step:
-	R_895
-	R_1169
-	R_920
-	R_1192
-	R_391
-	R_1355
-	R_1193
-	R_1099
-	R_833
+	R_1053
+	R_1147
+	R_1078
+	R_1171
+	R_422
+	R_1441
+	R_1233
+	R_1049
+	R_1115
 least:
-	R_1332
-	R_1331
+	R_1364
+	R_1276
 	RET
 
 // func superDot6Rows1(a *integerArgs)
@@ -8342,24 +8296,45 @@ least:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot6Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
-	R_843
+	R_772
+	R_1463
 tile:
-	R_728
+	R_696
 super:
-	R_1466
+	R_1390
 group:
-	R_844
-	R_359
-	R_867
-	R_1164
-	R_1476
-	R_1490
-	R_896
-	R_1187
-	R_1503
-	R_1576
-	R_1305
+	R_1054
+	R_341
+	R_1541
+	R_1142
+	FLDPQ 32(R7), (F29, F30)
+	VEOR V25.B16, V29.B16, V29.B16
+	VEOR V25.B16, V30.B16, V30.B16
+	FLDPQ 32(R8), (F22, F23)
+	VSHL $6, V29.B16, V16.B16
+	VSHL $4, V29.B16, V18.B16
+	R_782
+	VSHL $6, V30.B16, V17.B16
+	VSHL $4, V30.B16, V19.B16
+	R_783
+	PAIR_SDOT_4S_AT(2, 0, 20, 1)
+	R_1581
+	R_1166
+	FLDPQ 96(R8), (F22, F23)
+	VSHL $2, V29.B16, V16.B16
+	VSHL $0, V29.B16, V18.B16
+	R_782
+	VSHL $2, V30.B16, V17.B16
+	VSHL $0, V30.B16, V19.B16
+	R_783
+	R_1479
+	R_1543
+	R_173
+	R_412
+	R_311
+	R_1544
+	R_312
+	R_158
 	RET
 
 // func superDot6Rows2(a *integerArgs)
@@ -8374,25 +8349,55 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot6Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
-	R_843
+	R_791
+	R_1463
 tile:
-	R_755
+	R_722
 super:
-	R_100
-	R_805
+	R_109
+	R_542
+	R_201
 group:
-	R_844
-	R_118
-	R_867
-	R_1165
-	R_1476
-	R_1492
-	R_896
-	R_1189
-	R_1503
-	R_1578
-	R_1306
+	R_1054
+	R_121
+	R_1541
+	R_1144
+	FLDPQ 32(R7), (F29, F30)
+	VEOR V25.B16, V29.B16, V29.B16
+	VEOR V25.B16, V30.B16, V30.B16
+	FLDPQ 32(R8), (F22, F23)
+	VSHL $6, V29.B16, V16.B16
+	VSHL $4, V29.B16, V18.B16
+	R_782
+	VSHL $6, V30.B16, V17.B16
+	VSHL $4, V30.B16, V19.B16
+	R_783
+	R_620
+	R_1581
+	R_1167
+	FLDPQ 96(R8), (F22, F23)
+	VSHL $2, V29.B16, V16.B16
+	VSHL $0, V29.B16, V18.B16
+	R_782
+	VSHL $2, V30.B16, V17.B16
+	VSHL $0, V30.B16, V19.B16
+	R_783
+	R_1480
+	R_1543
+	R_173
+	R_213
+	R_1599
+	R_604
+	R_412
+	R_311
+	R_1544
+	R_631
+	SCVTF_4S_2(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S_2(15, 15)
+	FMUL_4S(15, 15, 1)
+	R_632
 	RET
 
 // func superDot6Rows3(a *integerArgs)
@@ -8407,24 +8412,29 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot6Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
-	R_843
+	R_823
+	R_1463
 tile:
-	R_790
+	R_338
 super:
-	R_100
+	R_109
 half:
-	R_479
-	R_91
+	R_542
+	R_89
 group:
-	R_844
-	R_83
-	R_867
-	R_1168
-	R_896
-	R_1579
-	R_771
-	R_283
+	R_1054
+	R_82
+	R_1541
+	R_1146
+	R_1581
+	R_1482
+	R_1543
+	R_173
+	R_213
+	R_1544
+	R_362
+	R_1599
+	R_609
 	RET
 
 // func superDot6Rows4(a *integerArgs)
@@ -8439,22 +8449,36 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDot6Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
-	R_843
+	R_736
+	R_1463
 tile:
-	R_478
+	R_610
 super:
-	R_100
+	R_109
 half:
-	R_805
+	R_542
+	R_201
 group:
-	R_844
-	R_118
-	R_867
-	R_1169
-	R_896
-	R_1580
-	R_1280
+	R_1054
+	R_121
+	R_1541
+	R_1147
+	R_1581
+	R_1483
+	R_1543
+	R_173
+	R_213
+	R_1544
+	R_362
+	R_1599
+	R_314
+	R_540
+	SCVTF_4S_2(14, 14)
+	FMUL_4S(14, 14, 0)
+	FMLA_4S_AT(6, 14, 4, 0)
+	SCVTF_4S_2(15, 15)
+	FMUL_4S(15, 15, 1)
+	R_636
 	RET
 
 // func superDotLevelsRows1(a *integerArgs)
@@ -8469,33 +8493,33 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotLevelsRows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
-	R_471
+	R_772
+	R_465
 tile:
-	R_728
+	R_696
 super:
-	R_846
-	R_252
+	R_801
+	R_254
 	R_52
 group:
-	R_1489
+	R_1457
 	MOVD $2, R4
 step:
-	R_897
-	R_1164
-	R_575
-	R_376
+	R_802
+	R_1142
+	R_615
+	R_366
 	PAIR_SDOT_4S_AT(2, 0, 20, 1)
-	R_847
-	R_1187
-	R_605
-	R_376
+	R_829
+	R_1166
+	R_638
+	R_366
 	PAIR_SDOT_4S_AT(2, 0, 20, 1)
-	R_544
-	R_29
-	R_647
-	R_130
-	R_1305
+	R_510
+	R_25
+	R_639
+	R_133
+	R_1340
 	RET
 
 // func superDotLevelsRows2(a *integerArgs)
@@ -8510,30 +8534,30 @@ step:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotLevelsRows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
-	R_471
+	R_791
+	R_465
 tile:
-	R_755
+	R_722
 super:
-	R_846
-	R_457
+	R_801
+	R_466
 group:
-	R_1287
+	R_1256
 step:
-	R_897
-	R_1165
-	R_575
-	R_376
-	R_632
-	R_847
-	R_1189
-	R_605
-	R_376
-	R_632
-	R_560
-	R_29
-	R_1220
-	R_1306
+	R_802
+	R_1144
+	R_615
+	R_366
+	R_620
+	R_829
+	R_1167
+	R_638
+	R_366
+	R_620
+	R_528
+	R_25
+	R_1199
+	R_1341
 	RET
 
 // func superDotLevelsRows3(a *integerArgs)
@@ -8548,29 +8572,29 @@ step:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotLevelsRows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
-	R_471
+	R_823
+	R_465
 tile:
-	R_790
+	R_338
 super:
-	R_846
+	R_801
 half:
-	R_252
-	R_91
+	R_254
+	R_89
 group:
-	R_1511
+	R_1481
 	MOVD $2, R4
 step:
-	R_897
-	R_1168
-	R_847
-	R_627
-	R_365
-	R_1453
-	R_677
-	R_130
+	R_802
+	R_1146
+	R_829
+	R_608
+	R_334
+	R_1416
+	R_665
+	R_133
 	R_771
-	R_283
+	R_609
 	RET
 
 // func superDotLevelsRows4(a *integerArgs)
@@ -8585,25 +8609,25 @@ step:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
-	R_471
+	R_736
+	R_465
 tile:
-	R_478
+	R_610
 super:
-	R_846
+	R_801
 half:
-	R_457
+	R_466
 group:
-	R_1287
+	R_1256
 step:
-	R_897
-	R_1169
-	R_847
-	R_1192
-	R_1281
-	R_1193
-	R_130
-	R_1280
+	R_802
+	R_1147
+	R_829
+	R_1171
+	R_1228
+	R_1233
+	R_771
+	R_1198
 	RET
 
 // func superDotGridRows1(a *integerArgs)
@@ -8618,35 +8642,31 @@ step:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotGridRows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_807
+	R_772
 	VMOVI $64, V26.B16
 tile:
-	R_869
-	R_299
+	R_1079
+	R_272
 super:
-	R_100
-	R_849
+	R_109
+	R_1058
 	R_52
 group:
-	R_1489
-	R_870
-	R_1164
-	R_1508
+	R_1457
+	R_1080
+	R_1142
+	R_1478
 	PAIR_SDOT_4S_AT(2, 0, 20, 1)
-	R_898
-	R_1187
-	R_1535
-	PAIR_SDOT_4S_AT(2, 0, 20, 1)
-	ADD $16, R5
-	R_647
-	R_130
-	R_852
-	R_200
-	R_201
-	R_176
-	R_1486
-	R_571
-	R_158
+	R_1097
+	R_1166
+	R_1510
+	R_1479
+	R_1061
+	R_202
+	R_203
+	R_173
+	R_1453
+	R_1119
 	RET
 
 // func superDotGridRows2(a *integerArgs)
@@ -8661,33 +8681,31 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotGridRows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_827
+	R_791
 	VMOVI $64, V26.B16
 tile:
-	R_869
-	R_300
+	R_1079
+	R_273
 super:
-	R_100
-	R_849
-	R_133
+	R_109
+	R_1058
+	R_201
 group:
-	R_772
-	R_870
-	R_1165
-	R_1508
-	R_632
-	R_898
-	R_1189
-	R_1535
-	R_632
-	ADD $32, R5
-	R_1220
-	R_1285
-	R_222
-	R_241
-	R_623
-	R_1486
-	R_1146
+	R_774
+	R_1080
+	R_1144
+	R_1478
+	R_620
+	R_1097
+	R_1167
+	R_1510
+	R_1480
+	R_1255
+	R_224
+	R_247
+	R_604
+	R_1453
+	R_1164
 	RET
 
 // func superDotGridRows3(a *integerArgs)
@@ -8702,24 +8720,24 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotGridRows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_860
+	R_823
 	VMOVI $64, V26.B16
 tile:
-	R_869
+	R_1079
 	R_154
 super:
-	R_100
+	R_109
 half:
-	R_849
-	R_91
+	R_1058
+	R_89
 group:
-	R_1511
-	R_870
-	R_1168
-	R_898
-	R_1579
-	R_1487
-	R_283
+	R_1481
+	R_1080
+	R_1146
+	R_1097
+	R_1482
+	R_1455
+	R_609
 	RET
 
 // func superDotGridRows4(a *integerArgs)
@@ -8734,25 +8752,25 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superDotGridRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_1633
+	R_736
+	VMOVI $64, V26.B16
 tile:
-	R_869
-	R_272
+	R_1079
+	R_154
+	R_243
 super:
-	R_100
+	R_109
 half:
-	R_849
-	R_133
+	R_1058
+	R_201
 group:
-	R_772
-	R_870
-	R_1169
-	R_898
-	R_1580
-	R_1487
-	R_442
-	R_603
-	R_455
+	R_774
+	R_1080
+	R_1147
+	R_1097
+	R_1483
+	R_1455
+	R_1198
 	RET
 
 // func integerI8MM2Rows4(a *integerArgs)
@@ -8768,117 +8786,115 @@ group:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MM2Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_458
+	R_438
 	TBNZ $3, R11, pointed // scalePoints
-	R_1392
+	R_1356
 step:
 	PRFM 3072(R8), PLDL1KEEP
-	R_1109
+	R_1084
 	VAND V24.B16, V16.B16, V16.B16
 	FMOVQ 0(R8), F17
-	R_384
-	R_97
-	R_1358
-	R_459
-	R_1194
+	R_354
+	R_1495
+	R_453
+	R_1150
 	VAND V24.B16, V16.B16, V16.B16
 	FMOVQ 32(R8), F17
-	R_384
-	R_97
-	R_1584
+	R_354
+	R_1151
+	VAND V24.B16, V16.B16, V16.B16
 	FMOVQ 48(R8), F17
-	R_384
-	R_97
-	R_681
-	R_610
-	R_460
+	R_354
+	R_824
+	R_793
+	R_454
 	FMOVQ 0(R8), F17
-	R_1609
-	R_853
-	R_1316
-	R_489
-	R_1194
-	R_1316
+	VUSHR $6, V17.B16, V17.B16
+	R_1149
+	R_1265
+	R_484
+	R_1150
+	R_1265
 	FMOVQ 32(R8), F17
-	R_1609
-	R_854
-	R_1316
+	VUSHR $6, V17.B16, V17.B16
+	R_1151
+	R_1265
 	FMOVQ 48(R8), F17
-	R_1609
-	R_681
+	VUSHR $6, V17.B16, V17.B16
+	R_824
 	ADD $64, R5
-	R_812
+	R_795
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_1336
+	R_1284
 unbiased0:
-	R_1318
+	R_1267
 unbiased1:
-	R_1319
+	R_1268
 unbiased2:
-	R_1320
+	R_1285
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBNZ $5, R11, first // scaleFirst
 	TBZ $3, R11, scaled // scalePoints
-	R_1497
+	R_1468
 first:
 	FMOVS 0(R5), F24
-	R_589
-	R_1512
+	R_570
+	R_1516
 	UZP1_4S(30, 4, 6)
-	R_1536
+	R_1517
 	UZP1_4S(30, 8, 10)
-	R_1537
+	R_1545
 	UZP1_4S(30, 12, 14)
-	R_1561
-	R_50
-	R_590
-	R_1512
+	R_1582
+	R_49
+	R_571
+	R_1516
 	UZP2_4S(30, 4, 6)
-	R_1536
+	R_1517
 	UZP2_4S(30, 8, 10)
-	R_1537
+	R_1545
 	UZP2_4S(30, 12, 14)
-	R_1561
-	R_63
-	R_591
-	R_1512
+	R_1582
+	R_61
+	R_572
+	R_1516
 	UZP1_4S(30, 5, 7)
-	R_1536
+	R_1517
 	UZP1_4S(30, 9, 11)
-	R_1537
+	R_1545
 	UZP1_4S(30, 13, 15)
-	R_1561
-	R_212
-	R_592
-	R_1512
+	R_1582
+	R_188
+	R_573
+	R_1516
 	UZP2_4S(30, 5, 7)
-	R_1536
+	R_1517
 	UZP2_4S(30, 9, 11)
-	R_1537
+	R_1545
 	UZP2_4S(30, 13, 15)
-	R_1561
-	R_433
+	R_1582
+	R_428
 pointed:
-	R_542
+	R_508
 
 // func integerI8MM3Rows4(a *integerArgs)
 //
@@ -8893,112 +8909,112 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MM3Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_813
+	R_796
 	TBNZ $3, R11, pointed // scalePoints
-	R_1392
+	R_1356
 step:
 	PRFM 3072(R8), PLDL1KEEP
-	R_1109
-	R_1137
-	R_1138
+	R_1084
+	R_1092
+	R_1093
 	VSLI $2, V18.B16, V16.B16
 	FMOVQ 0(R8), F17
-	R_1610
-	R_1138
-	R_1345
-	R_853
-	R_1137
-	R_1157
+	R_1565
+	R_1093
+	VSLI $2, V18.B16, V17.B16
+	R_1149
+	R_1092
+	R_1106
 	VSLI $2, V18.B16, V16.B16
-	R_459
+	R_453
 	FMOVD 8(R7), F18
-	R_1157
+	R_1106
 	VSLI $2, V18.B16, V17.B16
-	R_1194
-	R_1137
-	R_1179
+	R_1150
+	R_1092
+	R_1128
 	VSLI $2, V18.B16, V16.B16
 	FMOVQ 32(R8), F17
-	R_1610
-	R_1179
-	R_1345
-	R_854
-	R_1137
-	R_1216
+	R_1565
+	R_1128
+	VSLI $2, V18.B16, V17.B16
+	R_1151
+	R_1092
+	R_1159
 	VSLI $2, V18.B16, V16.B16
 	FMOVQ 48(R8), F17
-	R_1610
-	R_1216
-	R_1345
-	R_681
-	R_610
-	R_460
+	R_1565
+	R_1159
+	VSLI $2, V18.B16, V17.B16
+	R_824
+	R_793
+	R_454
 	FMOVD 16(R7), F18
-	R_1138
+	R_1093
 	VSLI $2, V18.B16, V16.B16
 	FMOVQ 0(R8), F17
-	R_1585
-	R_1138
-	R_1345
-	R_853
-	R_1586
-	R_1157
-	VSLI $2, V18.B16, V16.B16
-	R_489
-	FMOVD 24(R7), F18
-	R_1157
+	R_1566
+	R_1093
 	VSLI $2, V18.B16, V17.B16
-	R_1194
-	R_1586
-	R_1179
+	R_1149
+	R_1567
+	R_1106
+	VSLI $2, V18.B16, V16.B16
+	R_484
+	FMOVD 24(R7), F18
+	R_1106
+	VSLI $2, V18.B16, V17.B16
+	R_1150
+	R_1567
+	R_1128
 	VSLI $2, V18.B16, V16.B16
 	FMOVQ 32(R8), F17
-	R_1585
-	R_1179
-	R_1345
-	R_854
-	R_1586
-	R_1216
+	R_1566
+	R_1128
+	VSLI $2, V18.B16, V17.B16
+	R_1151
+	R_1567
+	R_1159
 	VSLI $2, V18.B16, V16.B16
 	FMOVQ 48(R8), F17
-	R_1585
-	R_1216
-	R_1345
-	R_681
+	R_1566
+	R_1159
+	VSLI $2, V18.B16, V17.B16
+	R_824
 	ADD $64, R5
-	R_829
+	R_825
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_1336
+	R_1284
 unbiased0:
-	R_1318
+	R_1267
 unbiased1:
-	R_1319
+	R_1268
 unbiased2:
-	R_1320
+	R_1285
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_1497
+	R_1468
 pointed:
-	R_542
+	R_508
 
 // func integerI8MM4Rows4(a *integerArgs)
 //
@@ -9013,73 +9029,72 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MM4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_215
+	R_191
 	TBNZ $3, R11, pointed // scalePoints
-	R_1392
+	R_1356
 step:
-	R_30
-	R_1109
+	R_28
+	R_1084
 	VAND V24.B16, V16.B16, V16.B16
-	FMOVQ 0(R8), F17
-	R_1369
-	R_1358
-	R_110
-	R_1194
+	R_1568
+	R_1495
+	R_99
+	R_1150
 	VAND V24.B16, V16.B16, V16.B16
-	FMOVQ 32(R8), F17
-	R_1369
-	R_1584
-	FMOVQ 48(R8), F17
-	R_1369
-	R_681
-	R_610
-	R_216
-	FMOVQ 64(R8), F17
-	R_1369
-	R_1401
-	R_217
-	R_1588
+	R_1590
+	R_1151
 	VAND V24.B16, V16.B16, V16.B16
-	FMOVQ 96(R8), F17
-	R_1369
-	R_1611
-	FMOVQ 112(R8), F17
-	R_1369
-	R_681
-	R_391
-	R_233
+	R_1600
+	R_824
+	R_793
+	R_192
+	R_1603
+	R_97
+	R_666
+	R_1323
+	R_211
+	R_1570
+	VAND V24.B16, V16.B16, V16.B16
+	R_1606
+	R_97
+	R_1324
+	VAND V24.B16, V16.B16, V16.B16
+	R_1608
+	R_824
+	R_422
+	R_236
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_1336
+	R_1284
 unbiased0:
-	R_1318
+	R_1267
 unbiased1:
-	R_1319
+	R_1268
 unbiased2:
-	R_1320
+	R_1285
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_1497
+	R_1468
 pointed:
-	R_542
+	R_508
 
 // func integerI8MM5Rows4(a *integerArgs)
 //
@@ -9094,115 +9109,118 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MM5Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_830
+	R_826
 	TBNZ $3, R11, pointed // scalePoints
-	R_1392
+	R_1356
 step:
-	R_30
-	R_1109
-	R_1137
-	R_1138
+	R_28
+	R_1084
+	R_1092
+	R_1093
 	VSLI $4, V18.B16, V16.B16
-	FMOVQ 0(R8), F17
-	R_1589
-	R_1138
-	R_577
-	R_853
-	R_1137
-	R_1157
-	VSLI $4, V18.B16, V16.B16
-	R_110
+	R_1568
 	FMOVD 8(R7), F18
-	R_1157
-	R_577
-	R_679
+	R_1093
+	R_567
+	R_666
+	FMOVQ 16(R8), F16
+	R_1092
+	R_1106
+	VSLI $4, V18.B16, V16.B16
+	R_99
+	FMOVD 8(R7), F18
+	R_1106
+	R_567
+	R_667
 	FMOVQ 32(R8), F16
-	R_1137
-	R_1179
+	R_1092
+	R_1128
 	VSLI $4, V18.B16, V16.B16
-	FMOVQ 32(R8), F17
-	R_1589
-	R_1179
-	R_577
-	R_854
-	R_1137
-	R_1216
+	R_1590
+	FMOVD 8(R7), F18
+	R_1128
+	R_567
+	R_803
+	R_1092
+	R_1159
 	VSLI $4, V18.B16, V16.B16
-	FMOVQ 48(R8), F17
-	R_1589
-	R_1216
-	R_577
-	R_681
-	R_610
-	R_216
+	R_1600
+	FMOVD 8(R7), F18
+	R_1159
+	R_567
+	R_669
+	R_793
+	R_192
 	FMOVD 16(R7), F18
-	R_1138
+	R_1093
 	VSLI $4, V18.B16, V16.B16
-	FMOVQ 64(R8), F17
-	R_1612
-	R_1138
-	R_577
-	R_1401
-	FMOVD 16(R7), F18
-	R_1157
-	VSLI $4, V18.B16, V16.B16
-	R_217
+	R_1603
 	FMOVD 24(R7), F18
-	R_1157
-	R_577
-	R_679
+	R_1093
+	R_567
+	R_666
+	R_1323
+	FMOVD 16(R7), F18
+	R_1106
+	VSLI $4, V18.B16, V16.B16
+	R_211
+	FMOVD 24(R7), F18
+	R_1106
+	R_567
+	R_667
 	FMOVQ 96(R8), F16
 	VAND V24.B16, V16.B16, V16.B16
 	FMOVD 16(R7), F18
-	R_1179
+	R_1128
 	VSLI $4, V18.B16, V16.B16
-	FMOVQ 96(R8), F17
-	R_1612
-	R_1179
-	R_577
-	R_1611
+	R_1606
+	FMOVD 24(R7), F18
+	R_1128
+	R_567
+	R_1324
+	VAND V24.B16, V16.B16, V16.B16
 	FMOVD 16(R7), F18
-	R_1216
+	R_1159
 	VSLI $4, V18.B16, V16.B16
-	FMOVQ 112(R8), F17
-	R_1612
-	R_1216
-	R_577
-	R_681
-	R_391
-	R_466
+	R_1608
+	FMOVD 24(R7), F18
+	R_1159
+	R_567
+	R_669
+	R_422
+	R_460
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_1336
+	R_1284
 unbiased0:
-	R_1318
+	R_1267
 unbiased1:
-	R_1319
+	R_1268
 unbiased2:
-	R_1320
+	R_1285
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_1497
+	R_1468
 pointed:
-	R_542
+	R_508
 
 // func integerI8MM6Rows4(a *integerArgs)
 //
@@ -9217,112 +9235,114 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MM6Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_831
+	R_827
 	TBNZ $3, R11, pointed // scalePoints
-	R_1392
+	R_1356
 step:
-	R_30
-	R_1109
+	R_28
+	R_1084
 	VAND V24.B16, V16.B16, V16.B16
 	FMOVQ 0(R7), F18
-	R_1139
-	FMOVQ 0(R8), F17
-	VUSHR $4, V17.B16, V17.B16
+	R_1107
+	R_1568
 	FMOVQ 0(R7), F18
-	R_1517
-	R_577
-	R_1358
+	R_1501
+	R_567
+	R_666
+	FMOVQ 16(R8), F16
+	VAND V24.B16, V16.B16, V16.B16
 	FMOVQ 16(R7), F18
-	R_1139
-	R_110
+	R_1107
+	R_99
 	FMOVQ 16(R7), F18
-	R_1517
-	R_577
-	R_679
+	R_1501
+	R_567
+	R_667
 	FMOVQ 32(R8), F16
 	VAND V24.B16, V16.B16, V16.B16
 	FMOVQ 32(R7), F18
-	R_1139
-	FMOVQ 32(R8), F17
-	VUSHR $4, V17.B16, V17.B16
+	R_1107
+	R_1590
 	FMOVQ 32(R7), F18
-	R_1517
-	R_577
-	R_1584
+	R_1501
+	R_567
+	R_803
+	VAND V24.B16, V16.B16, V16.B16
 	FMOVQ 48(R7), F18
-	R_1139
-	FMOVQ 48(R8), F17
-	VUSHR $4, V17.B16, V17.B16
+	R_1107
+	R_1600
 	FMOVQ 48(R7), F18
-	R_1517
-	R_577
-	R_681
-	R_610
-	R_216
+	R_1501
+	R_567
+	R_669
+	R_793
+	R_192
 	FMOVQ 0(R7), F18
-	R_1518
-	FMOVQ 64(R8), F17
-	VUSHR $4, V17.B16, V17.B16
+	R_1502
+	R_1603
 	FMOVQ 0(R7), F18
-	R_1613
-	R_1401
+	VUSHR $6, V18.B16, V18.B16
+	R_567
+	R_666
+	R_1323
 	FMOVQ 16(R7), F18
-	R_1518
-	R_217
+	R_1502
+	R_211
 	FMOVQ 16(R7), F18
 	VUSHR $6, V18.B16, V18.B16
-	R_577
-	R_679
+	R_567
+	R_667
 	FMOVQ 96(R8), F16
 	VAND V24.B16, V16.B16, V16.B16
 	FMOVQ 32(R7), F18
-	R_1518
-	FMOVQ 96(R8), F17
-	VUSHR $4, V17.B16, V17.B16
+	R_1502
+	R_1606
 	FMOVQ 32(R7), F18
-	R_1613
-	R_1611
+	VUSHR $6, V18.B16, V18.B16
+	R_567
+	R_1324
+	VAND V24.B16, V16.B16, V16.B16
 	FMOVQ 48(R7), F18
-	R_1518
-	FMOVQ 112(R8), F17
-	VUSHR $4, V17.B16, V17.B16
+	R_1502
+	R_1608
 	FMOVQ 48(R7), F18
-	R_1613
-	R_681
-	R_391
-	R_832
+	VUSHR $6, V18.B16, V18.B16
+	R_567
+	R_669
+	R_422
+	R_828
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_1336
+	R_1284
 unbiased0:
-	R_1318
+	R_1267
 unbiased1:
-	R_1319
+	R_1268
 unbiased2:
-	R_1320
+	R_1285
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_1497
+	R_1468
 pointed:
-	R_542
+	R_508
 
 // func integerI8MM8Rows1(a *integerArgs)
 //
@@ -9337,46 +9357,46 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MM8Rows1(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_504
+	R_472
 group:
-	R_88
+	R_85
 	TBNZ $3, R11, pointed // scalePoints
-	R_795
+	R_784
 step:
-	R_1614
+	R_1591
 	TILE_USDOT_4S_AT(0, 0)
-	R_1615
+	R_1592
 	TILE_USDOT_4S_AT(0, 1)
-	R_1616
+	R_1593
 	TILE_USDOT_4S_AT(0, 2)
-	R_1635
+	R_1594
 	TILE_USDOT_4S_AT(0, 3)
 	ADD $16, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_685
+	R_670
 unbiased0:
 	R_4
 added:
-	R_505
+	R_473
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_707
+	R_671
 pointed:
-	R_775
+	R_763
 
 // func integerI8MM8Rows2(a *integerArgs)
 //
@@ -9391,51 +9411,51 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MM8Rows2(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_529
+	R_492
 group:
-	R_88
+	R_85
 	TBNZ $3, R11, pointed // scalePoints
-	R_776
+	R_764
 step:
-	R_1614
-	R_1346
-	R_1615
+	R_1591
+	R_1294
+	R_1592
 	TILE_USDOT_4S_AT(0, 2)
 	TILE_USDOT_4S_AT(4, 3)
 	FMOVQ 16(R5), F20
-	R_1616
-	R_1346
-	R_1635
+	R_1593
+	R_1294
+	R_1594
 	TILE_USDOT_4S_AT(0, 2)
 	TILE_USDOT_4S_AT(4, 3)
 	ADD $32, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_708
+	R_702
 unbiased0:
-	R_668
+	R_653
 unbiased1:
-	R_22
+	R_21
 added:
-	R_530
+	R_493
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_709
+	R_738
 pointed:
-	R_796
+	R_785
 
 // func integerI8MM8Rows3(a *integerArgs)
 //
@@ -9450,53 +9470,53 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MM8Rows3(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_556
+	R_217
 group:
-	R_88
+	R_85
 	TBNZ $3, R11, pointed // scalePoints
-	R_822
+	R_819
 step:
-	R_1614
-	R_1519
+	R_1591
+	R_1503
 	FMOVQ 12(R5), F20
-	R_1615
-	R_1519
+	R_1592
+	R_1503
 	FMOVQ 24(R5), F20
-	R_1616
-	R_1519
+	R_1593
+	R_1503
 	FMOVQ 36(R5), F20
-	R_1635
-	R_1519
+	R_1594
+	R_1503
 	ADD $48, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_741
+	R_704
 unbiased0:
-	R_690
+	R_675
 unbiased1:
-	R_691
+	R_656
 unbiased2:
-	R_65
+	R_63
 added:
-	R_557
+	R_517
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_777
+	R_739
 pointed:
-	R_823
+	R_820
 
 // func integerI8MM8Rows4(a *integerArgs)
 //
@@ -9511,16 +9531,16 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MM8Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
+	R_118
 tile:
-	R_386
+	R_356
 group:
-	R_88
+	R_85
 	TBNZ $3, R11, pointed // scalePoints
-	R_1392
+	R_1356
 step:
-	R_749
-	R_1109
+	R_713
+	R_1084
 	FMOVQ 64(R8), F17
 	R_97
 	USMMLA_4S(0, 18, 22)
@@ -9548,7 +9568,7 @@ step:
 	USMMLA_4S(13, 18, 23)
 	USMMLA_4S(14, 19, 22)
 	USMMLA_4S(15, 19, 23)
-	R_610
+	R_793
 	FMOVQ 128(R8), F16
 	FMOVQ 192(R8), F17
 	R_97
@@ -9578,35 +9598,35 @@ step:
 	USMMLA_4S(14, 19, 22)
 	USMMLA_4S(15, 19, 23)
 	ADD $64, R5
-	R_727
+	R_695
 half:
-	R_234
+	R_237
 full:
 	R_164
 scaled:
-	R_1336
+	R_1284
 unbiased0:
-	R_1318
+	R_1267
 unbiased1:
-	R_1319
+	R_1268
 unbiased2:
-	R_1320
+	R_1285
 unbiased3:
-	R_214
+	R_190
 added:
-	R_389
+	R_377
 	RET
 zero:
-	R_195
+	R_197
 zeroFull:
 	R_167
 zeroHalf:
-	R_80
+	R_79
 zeroScaled:
 	TBZ $3, R11, scaled // scalePoints
-	R_1497
+	R_1468
 pointed:
-	R_542
+	R_508
 
 // func integerI8MMFP4Rows4(a *integerArgs)
 //
@@ -9621,59 +9641,62 @@ pointed:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MMFP4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_386
-group:
-	R_861
 	R_118
-	R_133
+tile:
+	R_356
+group:
+	R_847
+	R_121
+	R_201
 step:
-	R_30
-	R_1109
-	R_811
+	R_28
+	R_1084
+	R_794
 	FMOVQ 0(R8), F17
+	R_761
+	R_1495
+	R_485
+	R_1150
 	R_794
-	R_1358
-	R_490
-	R_1194
-	R_811
 	FMOVQ 32(R8), F17
+	R_761
+	R_1151
 	R_794
-	R_854
-	R_811
 	FMOVQ 48(R8), F17
-	R_794
-	R_681
-	R_610
-	R_491
+	R_761
+	R_824
+	R_793
+	R_486
 	FMOVQ 64(R8), F17
+	R_761
+	R_97
+	R_666
+	R_1323
+	R_514
+	R_1570
 	R_794
-	R_1401
-	R_524
-	R_1588
-	R_811
 	FMOVQ 96(R8), F17
+	R_761
+	R_97
+	R_1324
 	R_794
-	R_1377
-	R_811
 	FMOVQ 112(R8), F17
-	R_794
-	R_681
-	R_1235
+	R_761
+	R_824
+	R_1184
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1236
-	R_1172
-	R_1212
-	R_1213
-	R_1253
-	R_214
+	R_1185
+	R_1121
+	R_1152
+	R_1194
+	R_1231
+	R_190
 added:
-	R_389
+	R_377
 	RET
 
 // func integerI8MMLevelsRows4(a *integerArgs)
@@ -9689,127 +9712,62 @@ added:
 //	V24, V25 the row's scale and sum    V26-V29 output
 TEXT ·integerI8MMLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_120
-tile:
-	R_386
-group:
-	R_892
 	R_118
-	R_133
+tile:
+	R_356
+group:
+	R_871
+	R_121
+	R_201
 step:
-	R_30
-	R_1109
-	R_811
+	R_28
+	R_1084
+	R_794
 	FMOVQ 0(R8), F17
+	R_761
+	R_1495
+	R_485
+	R_1150
 	R_794
-	R_1358
-	R_490
-	R_1194
-	R_811
 	FMOVQ 32(R8), F17
+	R_761
+	R_1151
 	R_794
-	R_854
-	R_811
 	FMOVQ 48(R8), F17
-	R_794
-	R_681
-	R_610
-	R_491
+	R_761
+	R_824
+	R_793
+	R_486
 	FMOVQ 64(R8), F17
+	R_761
+	R_97
+	R_666
+	R_1323
+	R_514
+	R_1570
 	R_794
-	R_1401
-	R_524
-	R_1588
-	R_811
 	FMOVQ 96(R8), F17
+	R_761
+	R_97
+	R_1324
 	R_794
-	R_1377
-	R_811
 	FMOVQ 112(R8), F17
-	R_794
-	R_681
-	R_1235
+	R_761
+	R_824
+	R_1184
 half:
-	R_470
+	R_464
 full:
 	R_14
 scaled:
-	R_1236
-	R_1172
-	R_1212
-	R_1213
-	R_1253
-	R_214
+	R_1185
+	R_1121
+	R_1152
+	R_1194
+	R_1231
+	R_190
 added:
-	R_389
-	RET
-
-// func superI8MM2Rows4(a *integerArgs)
-//
-// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
-//
-//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
-//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
-//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
-//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock
-//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
-TEXT ·superI8MM2Rows4(SB), NOSPLIT, $0-8
-	MOVD a+0(FP), R0
-	R_454
-	R_493
-tile:
-	R_478
-super:
-	R_816
-half:
-	R_457
-group:
-	R_772
-	R_494
-	R_1196
-	R_495
-	R_1618
-	R_833
-least:
-	R_1602
-	R_1676
-	RET
-
-// func superI8MM3Rows4(a *integerArgs)
-//
-// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
-//
-//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
-//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
-//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
-//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock
-//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
-TEXT ·superI8MM3Rows4(SB), NOSPLIT, $0-8
-	MOVD a+0(FP), R0
-	R_454
-	R_1353
-tile:
-	R_478
-super:
-	R_100
-half:
-	R_805
-group:
-	R_480
-	R_118
-	R_864
-	R_1196
-	R_894
-	R_610
-	R_740
-	ADD $64, R5
-	R_281
-	R_1292
-	R_1099
-	R_203
-	R_1647
+	R_377
 	RET
 
 // func superI8MM4Rows4(a *integerArgs)
@@ -9824,97 +9782,87 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superI8MM4Rows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
+	R_736
 tile:
-	R_478
-super:
-	R_503
-half:
-	R_457
-group:
-	R_1287
-step:
-	R_280
-	R_1196
-	R_258
 	R_610
-	R_740
-	R_1281
-	R_1292
-	R_130
-	R_833
-least:
-	R_1332
-	R_1676
-	RET
-
-// func superI8MM5Rows4(a *integerArgs)
-//
-// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
-//
-//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
-//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
-//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
-//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock
-//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
-TEXT ·superI8MM5Rows4(SB), NOSPLIT, $0-8
-	MOVD a+0(FP), R0
-	R_587
-	R_1370
-tile:
-	R_478
 super:
-	R_503
+	R_477
 half:
-	R_457
+	R_466
 group:
-	R_1606
+	R_1256
 step:
-	R_895
-	R_1196
-	R_920
-	R_610
-	R_740
-	R_391
-	R_1355
-	R_1292
-	R_1099
-	R_833
+	R_326
+	R_775
+	R_1583
+	R_298
+	R_793
+	R_1583
+	R_1228
+	ZIP1_4S(16, 20, 20)
+	ZIP2_4S(17, 20, 20)
+	ZIP1_4S(18, 21, 21)
+	ZIP2_4S(19, 21, 21)
+	MLA_4S(8, 0, 16)
+	MLA_4S(9, 1, 16)
+	MLA_4S(10, 2, 17)
+	MLA_4S(11, 3, 17)
+	MLA_4S(12, 4, 18)
+	MLA_4S(13, 5, 18)
+	MLA_4S(14, 6, 19)
+	MLA_4S(15, 7, 19)
+	R_133
+	R_1115
 least:
-	R_1332
-	R_1676
-	RET
-
-// func superI8MM6Rows4(a *integerArgs)
-//
-// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
-//
-//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
-//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
-//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
-//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock
-//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
-TEXT ·superI8MM6Rows4(SB), NOSPLIT, $0-8
-	MOVD a+0(FP), R0
-	R_587
-	R_843
-tile:
-	R_478
-super:
-	R_100
-half:
-	R_805
-group:
-	R_844
-	R_118
-	R_867
-	R_1196
-	R_896
-	R_1618
-	R_203
-	R_1647
+	R_1364
+	R_376
+	R_113
+	UZP1_4S(5, 8, 10)
+	R_1108
+	SCVTF_4S(16, 16)
+	VFMLS V2.S4, V16.S4, V5.S4
+	FMLA_4S_AT(6, 5, 4, 0)
+	UZP1_4S(5, 12, 14)
+	R_1129
+	SCVTF_4S(17, 17)
+	VFMLS V3.S4, V17.S4, V5.S4
+	FMLA_4S_AT(7, 5, 4, 0)
+	FSTPQ (F6, F7), 0(R15)
+	R_213
+	UZP2_4S(5, 8, 10)
+	R_1108
+	SCVTF_4S(18, 18)
+	VFMLS V2.S4, V18.S4, V5.S4
+	FMLA_4S_AT(6, 5, 4, 0)
+	UZP2_4S(5, 12, 14)
+	R_1129
+	SCVTF_4S(19, 19)
+	VFMLS V3.S4, V19.S4, V5.S4
+	FMLA_4S_AT(7, 5, 4, 0)
+	R_324
+	UZP1_4S(5, 9, 11)
+	R_1108
+	SCVTF_4S(20, 20)
+	VFMLS V2.S4, V20.S4, V5.S4
+	FMLA_4S_AT(6, 5, 4, 0)
+	UZP1_4S(5, 13, 15)
+	R_1129
+	SCVTF_4S(21, 21)
+	VFMLS V3.S4, V21.S4, V5.S4
+	FMLA_4S_AT(7, 5, 4, 0)
+	FSTPQ (F6, F7), 128(R15)
+	R_540
+	UZP2_4S(5, 9, 11)
+	R_1108
+	SCVTF_4S(22, 22)
+	VFMLS V2.S4, V22.S4, V5.S4
+	FMLA_4S_AT(6, 5, 4, 0)
+	UZP2_4S(5, 13, 15)
+	R_1129
+	SCVTF_4S(23, 23)
+	VFMLS V3.S4, V23.S4, V5.S4
+	FMLA_4S_AT(7, 5, 4, 0)
+	R_541
 	RET
 
 // func superI8MMLevelsRows4(a *integerArgs)
@@ -9929,58 +9877,61 @@ group:
 //	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
 TEXT ·superI8MMLevelsRows4(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_587
-	R_471
+	R_736
+	R_465
 tile:
-	R_478
-super:
-	R_846
-half:
-	R_457
-group:
-	R_1287
-step:
-	R_897
-	R_1196
-	R_847
 	R_610
-	R_740
-	R_1281
-	R_1292
-	R_130
-	R_203
-	R_1647
-	RET
-
-// func superI8MMGridRows4(a *integerArgs)
-//
-// The twin is superTile. Nothing need be aligned. Sums of a tile are kept in its output.
-//
-//	R0 a    R1 superblock    R22 block    R8, R7 its planes    R12 tail    R13 bytes of a vector before this half
-//	R2 tiles, R3 groups of the tile, R11 of the superblock, R4 steps left    R21 groups of a superblock
-//	R9 the superblock's rows    R5 numbers of them    R14 bytes after these    R6 output
-//	R10 factors of the group    R19 second plane    R20 bytes of a block    R23 decoded factors    R15 scratch
-//	V0-V7 sums of a group    V8-V15 of the superblock
-//	V16-V19 codes    V20-V23 scratch    V24-V31 constants    at the end V16-V23 biases
-TEXT ·superI8MMGridRows4(SB), NOSPLIT, $0-8
-	MOVD a+0(FP), R0
-	R_1633
-tile:
-	R_869
-	R_272
 super:
-	R_100
+	R_801
 half:
-	R_849
-	R_133
+	R_466
 group:
-	R_772
-	R_870
-	R_1196
-	R_898
-	R_1618
-	R_852
-	R_1647
+	R_1256
+step:
+	R_802
+	R_775
+	R_1583
+	R_829
+	R_793
+	R_1583
+	R_1228
+	ZIP1_4S(16, 20, 20)
+	ZIP2_4S(17, 20, 20)
+	ZIP1_4S(18, 21, 21)
+	ZIP2_4S(19, 21, 21)
+	MLA_4S(8, 0, 16)
+	MLA_4S(9, 1, 16)
+	MLA_4S(10, 2, 17)
+	MLA_4S(11, 3, 17)
+	MLA_4S(12, 4, 18)
+	MLA_4S(13, 5, 18)
+	MLA_4S(14, 6, 19)
+	MLA_4S(15, 7, 19)
+	R_133
+	R_210
+	R_113
+	UZP1_4S(5, 8, 10)
+	R_1523
+	UZP1_4S(5, 12, 14)
+	R_1524
+	FSTPQ (F6, F7), 0(R15)
+	R_213
+	UZP2_4S(5, 8, 10)
+	R_1523
+	UZP2_4S(5, 12, 14)
+	R_1524
+	R_324
+	UZP1_4S(5, 9, 11)
+	R_1523
+	UZP1_4S(5, 13, 15)
+	R_1524
+	FSTPQ (F6, F7), 128(R15)
+	R_540
+	UZP2_4S(5, 9, 11)
+	R_1523
+	UZP2_4S(5, 13, 15)
+	R_1524
+	R_541
 	RET
 
 // superFactorsK decodes the factors in the tail at R12 to R23: 16 bytes for each of eight groups,
@@ -10070,11 +10021,11 @@ TEXT superFactorsXS<>(SB), NOSPLIT|NOFRAME, $0
 	VMOVI $32, V23.B16
 	VAND V24.B16, V0.B16, V20.B16
 	VSHL $4, V4.B16, V21.B16
-	R_1347
+	R_1295
 	FMOVQ F20, 0(R23)
 	VUSHR $4, V0.B16, V20.B16
 	VSHL $2, V4.B16, V21.B16
-	R_1347
+	R_1295
 	FMOVQ F20, 16(R23)
 	VAND V24.B16, V1.B16, V20.B16
 	BIT_16B(20, 4, 22)
@@ -10082,15 +10033,15 @@ TEXT superFactorsXS<>(SB), NOSPLIT|NOFRAME, $0
 	FMOVQ F20, 32(R23)
 	VUSHR $4, V1.B16, V20.B16
 	VUSHR $2, V4.B16, V21.B16
-	R_1347
+	R_1295
 	FMOVQ F20, 48(R23)
 	VAND V24.B16, V2.B16, V20.B16
 	VSHL $4, V5.B16, V21.B16
-	R_1347
+	R_1295
 	FMOVQ F20, 64(R23)
 	VUSHR $4, V2.B16, V20.B16
 	VSHL $2, V5.B16, V21.B16
-	R_1347
+	R_1295
 	FMOVQ F20, 80(R23)
 	VAND V24.B16, V3.B16, V20.B16
 	BIT_16B(20, 5, 22)
@@ -10098,7 +10049,7 @@ TEXT superFactorsXS<>(SB), NOSPLIT|NOFRAME, $0
 	FMOVQ F20, 96(R23)
 	VUSHR $4, V3.B16, V20.B16
 	VUSHR $2, V5.B16, V21.B16
-	R_1347
+	R_1295
 	FMOVQ F20, 112(R23)
 	RET
 
@@ -10196,7 +10147,7 @@ TEXT superFactors2K<>(SB), NOSPLIT|NOFRAME, $0
 // The twin is Weight.factors. Registers are those of the products.
 TEXT ·factorsKNEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_1566
+	R_1584
 	MOVD R15, R22
 	MOVD R15, R23
 	MOVD R20, R24
@@ -10214,36 +10165,36 @@ factor:
 	FMOVQ 192(R22), F26
 	VAND V28.B16, V25.B16, V27.B16
 	VSHL $4, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 0(R24)
-	R_1644
+	R_1580
 	VSHL $2, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 128(R24)
-	R_1655
+	R_1595
 	VAND V29.B16, V26.B16, V30.B16
 	VORR V30.B16, V27.B16, V27.B16
-	R_427
+	R_421
 	FMOVQ F27, 256(R24)
-	R_1666
+	R_1601
 	VUSHR $2, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 384(R24)
-	R_1672
+	R_1604
 	VUSHR $4, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 512(R24)
-	R_1675
+	R_1607
 	VUSHR $6, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 640(R24)
-	R_1677
+	R_1609
 	VUSHR $8, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 768(R24)
-	R_1678
+	R_1610
 	VUSHR $10, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 896(R24)
 	FMOVD 32(R23), F24
 	FCVTL_4S(24, 24)
@@ -10251,40 +10202,40 @@ factor:
 	FMOVQ 128(R22), F25
 	VAND V28.B16, V25.B16, V27.B16
 	VUSHR $12, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 64(R24)
-	R_1644
+	R_1580
 	VUSHR $14, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 192(R24)
-	R_1655
+	R_1595
 	VUSHR $16, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 320(R24)
-	R_1666
+	R_1601
 	VUSHR $18, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 448(R24)
-	R_1672
+	R_1604
 	VUSHR $20, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 576(R24)
-	R_1675
+	R_1607
 	VUSHR $22, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 704(R24)
-	R_1677
+	R_1609
 	VUSHR $24, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 832(R24)
-	R_1678
+	R_1610
 	VUSHR $26, V26.S4, V30.S4
-	R_593
+	R_574
 	FMOVQ F27, 960(R24)
 	ADD $8, R23
 	ADD $16, R22
 	ADD $16, R24
-	R_1526
+	R_1528
 	RET
 
 // func factors6KNEON(a *integerArgs)
@@ -10292,8 +10243,8 @@ factor:
 // The twin is Weight.factors. Registers are those of the products.
 TEXT ·factors6KNEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_1566
-	R_80
+	R_1584
+	R_79
 	MOVD R20, R24
 	MOVD R21, R25
 factor:
@@ -10301,7 +10252,7 @@ factor:
 	FMOVQ 16(R15), F24
 	SSHLL2_8H_0(26, 24)
 	SSHLL_8H_0(24, 24)
-	R_1667
+	R_1605
 	FMUL_4S(24, 24, 16)
 	FMOVQ F24, 0(R24)
 	SCVTF_4S(25, 25)
@@ -10314,7 +10265,7 @@ factor:
 	FMUL_4S(27, 27, 19)
 	FMOVQ F27, 48(R24)
 	ADD $64, R24
-	R_1526
+	R_1528
 	RET
 
 // func factorsXSNEON(a *integerArgs)
@@ -10322,7 +10273,7 @@ factor:
 // The twin is Weight.factors. Registers are those of the products.
 TEXT ·factorsXSNEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_1566
+	R_1584
 	MOVD R15, R22
 	MOVD R15, R23
 	MOVD R20, R24
@@ -10341,41 +10292,41 @@ factor:
 	USHLL_4S_0(26, 26)
 	VAND V28.B16, V25.B16, V27.B16
 	VSHL $4, V26.S4, V30.S4
-	R_1207
+	R_1173
 	FMOVQ F27, 0(R24)
-	R_1644
+	R_1580
 	VSHL $2, V26.S4, V30.S4
-	R_1207
+	R_1173
 	FMOVQ F27, 64(R24)
-	R_1655
+	R_1595
 	VAND V29.B16, V26.B16, V30.B16
 	VORR V30.B16, V27.B16, V27.B16
-	R_1140
+	R_1109
 	FMOVQ F27, 128(R24)
-	R_1666
+	R_1601
 	VUSHR $2, V26.S4, V30.S4
-	R_1207
+	R_1173
 	FMOVQ F27, 192(R24)
-	R_1672
+	R_1604
 	VUSHR $4, V26.S4, V30.S4
-	R_1207
+	R_1173
 	FMOVQ F27, 256(R24)
-	R_1675
+	R_1607
 	VUSHR $6, V26.S4, V30.S4
-	R_1207
+	R_1173
 	FMOVQ F27, 320(R24)
-	R_1677
+	R_1609
 	VUSHR $8, V26.S4, V30.S4
-	R_1207
+	R_1173
 	FMOVQ F27, 384(R24)
-	R_1678
+	R_1610
 	VUSHR $10, V26.S4, V30.S4
-	R_1207
+	R_1173
 	FMOVQ F27, 448(R24)
 	ADD $8, R23
 	ADD $16, R22
 	ADD $16, R24
-	R_1526
+	R_1528
 	RET
 
 // func factors2KNEON(a *integerArgs)
@@ -10383,16 +10334,16 @@ factor:
 // The twin is Weight.factors. Registers are those of the products.
 TEXT ·factors2KNEON(SB), NOSPLIT, $0-8
 	MOVD a+0(FP), R0
-	R_1566
-	R_80
+	R_1584
+	R_79
 	MOVD R20, R24
 	MOVD R21, R25
 	VMOVI $15, V28.B16
 	ADD $32, R15
 	FMOVQ 0(R15), F20
-	R_113
+	R_101
 	FMOVQ 16(R15), F22
-	R_114
+	R_102
 	FNEG_4S(20, 20)
 	FNEG_4S(21, 21)
 	FNEG_4S(22, 22)
@@ -10403,7 +10354,7 @@ factor:
 	VAND V28.B16, V29.B16, V24.B16
 	USHLL2_8H_0(26, 24)
 	USHLL_8H_0(24, 24)
-	R_1667
+	R_1605
 	FMUL_4S(24, 24, 16)
 	FMOVQ F24, 0(R24)
 	SCVTF_4S(25, 25)
@@ -10418,7 +10369,7 @@ factor:
 	VUSHR $4, V29.B16, V24.B16
 	USHLL2_8H_0(26, 24)
 	USHLL_8H_0(24, 24)
-	R_1667
+	R_1605
 	FMUL_4S(24, 24, 20)
 	FMOVQ F24, 64(R24)
 	SCVTF_4S(25, 25)
@@ -10432,7 +10383,7 @@ factor:
 	FMOVQ F27, 112(R24)
 	ADD $16, R15
 	ADD $128, R24
-	R_1526
+	R_1528
 	RET
 
 // func magnitudeNEON(x *float32, n int) (top uint32)
@@ -10443,7 +10394,7 @@ factor:
 TEXT ·magnitudeNEON(SB), NOSPLIT, $0-20
 	MOVD x+0(FP), R0
 	MOVD n+8(FP), R1
-	R_359
+	R_341
 loop:
 	FLDPQ 0(R0), (F4, F5)
 	FLDPQ 32(R0), (F6, F7)

@@ -102,13 +102,13 @@ var superI8MM = [integerFormats][4]func(a *integerArgs){
 		superDot2Rows1,
 		superDot2Rows2,
 		superDot2Rows3,
-		superI8MM2Rows4,
+		superDot2Rows4,
 	},
 	integer3: {
 		superDot3Rows1,
 		superDot3Rows2,
 		superDot3Rows3,
-		superI8MM3Rows4,
+		superDot3Rows4,
 	},
 	integer4: {
 		superDot4Rows1,
@@ -120,13 +120,13 @@ var superI8MM = [integerFormats][4]func(a *integerArgs){
 		superDot5Rows1,
 		superDot5Rows2,
 		superDot5Rows3,
-		superI8MM5Rows4,
+		superDot5Rows4,
 	},
 	integer6: {
 		superDot6Rows1,
 		superDot6Rows2,
 		superDot6Rows3,
-		superI8MM6Rows4,
+		superDot6Rows4,
 	},
 	integerLevels: {
 		superDotLevelsRows1,
@@ -138,7 +138,7 @@ var superI8MM = [integerFormats][4]func(a *integerArgs){
 		superDotGridRows1,
 		superDotGridRows2,
 		superDotGridRows3,
-		superI8MMGridRows4,
+		superDotGridRows4,
 	},
 }
 
@@ -313,22 +313,7 @@ func superDotGridRows3(a *integerArgs)
 func superDotGridRows4(a *integerArgs)
 
 //go:noescape
-func superI8MM2Rows4(a *integerArgs)
-
-//go:noescape
-func superI8MM3Rows4(a *integerArgs)
-
-//go:noescape
 func superI8MM4Rows4(a *integerArgs)
 
 //go:noescape
-func superI8MM5Rows4(a *integerArgs)
-
-//go:noescape
-func superI8MM6Rows4(a *integerArgs)
-
-//go:noescape
 func superI8MMLevelsRows4(a *integerArgs)
-
-//go:noescape
-func superI8MMGridRows4(a *integerArgs)

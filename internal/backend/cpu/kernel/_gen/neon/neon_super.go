@@ -21,6 +21,15 @@ func (k super) name() string {
 	return fmt.Sprintf("super%s%sRows%d", k.best(), k.format(), k.rows)
 }
 
+// best is the set whose kernel the set uses. Matrices gain where a group has two steps and codes are short to unpack:
+// docs/benchmarks.md has the counts.
+func (k super) best() string {
+	if k.set == setI8MM && (k.rows < 4 || k.bits != 4) {
+		return setDot
+	}
+	return k.set
+}
+
 // span is how many quarters of a tile are multiplied at a time.
 func (k super) span() int {
 	if k.rows > 2 {
@@ -145,11 +154,18 @@ func (k super) prepare() {
 		}
 	case k.grid:
 		k.op("VMOVI $64, V%d.B16", regShifts)
+	case k.fourfold():
+		k.op("VMOVI $170, V%d.B16", regHigh)
+		k.op("VMOVI $252, V%d.B16", regShifts)
 	case k.bits == 6:
 		k.op("VMOVI $48, V%d.B16", regHigh)
 		k.op("VMOVI $32, V%d.B16", regShifts)
 	}
 }
+
+// fourfold reports whether codes are multiplied by four: the two high bits of 6 are then those of a byte, which makes it signed if the
+// first of them is flipped. Sums are exact, and divided as they become floats.
+func (k super) fourfold() bool { return k.bits == 6 && !k.wide() }
 
 // steps is how many steps a group has.
 func (k super) steps() int {
@@ -255,6 +271,9 @@ func (k super) unpack(p, h int) {
 			k.op("VSUB V%d.B16, V%d.B16, V%d.B16", regShifts, c, c)
 		}
 		return
+	case k.fourfold():
+		k.sixBitCodes(p, h)
+		return
 	case k.bits < 4:
 		k.twoBits(p, h)
 	default:
@@ -319,6 +338,25 @@ func (k super) twoBits(p, h int) {
 	}
 }
 
+// sixBitCodes is unpack for codes times four. The second plane stays in registers for both p.
+func (k super) sixBitCodes(p, h int) {
+	if p == 0 {
+		k.load2(regSpreads+h, 16*h, "R7")
+		for q := range 2 {
+			k.op("VEOR V%d.B16, V%d.B16, V%d.B16", regHigh, regSpreads+h+q, regSpreads+h+q)
+		}
+	}
+	k.load2(22, 64*p+16*h, "R8")
+	for q := range 2 {
+		k.op("VSHL $%d, V%d.B16, V%d.B16", 6-4*p, regSpreads+h+q, 16+q)
+		k.op("VSHL $%d, V%d.B16, V%d.B16", 4-4*p, regSpreads+h+q, 18+q)
+		k.op("VSRI $2, V%d.B16, V%d.B16", 22+q, 18+q)
+		k.op("VSHL $4, V%d.B16, V%d.B16", 22+q, 22+q)
+		k.op("VSRI $2, V%d.B16, V%d.B16", 22+q, 16+q)
+		k.and(18+q, 18+q, regShifts)
+	}
+}
+
 // insert puts the high bits of n into d.
 func (k super) insert(d, n int) { k.three(0x6ea01c00, "bit.16b", d, n, regHigh) }
 
@@ -330,7 +368,7 @@ func (k super) multiply(p, h int) {
 		second, index = 21, 0
 	}
 	switch {
-	case h > 0 && (k.bits == 4 || k.grid): // unpacking has left them
+	case h > 0 && (k.bits == 4 || k.grid || k.fourfold()): // unpacking has left them
 	case k.rows == 1:
 		k.op("FMOVD %d(R5), F20", at)
 	case k.rows == 2:
@@ -515,7 +553,11 @@ func (k super) finish(h int) {
 					k.three(0x4e805800, "uzp2.4s", sum, a, a+2)
 				}
 			}
-			k.scvtf(sum, sum)
+			if k.fourfold() {
+				k.two(0x4f3ee400, "scvtf.4s #2", sum, sum)
+			} else {
+				k.scvtf(sum, sum)
+			}
 			k.fmul(sum, sum, q)
 			if k.integer.least() {
 				k.scvtf(16+i, 16+i)
