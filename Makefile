@@ -50,7 +50,7 @@ on = @for platform in $(2); do echo "$$platform: $(1)"; GOOS=$${platform%/*} GOA
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help check nightly build generated test test-tools test-noasm test-sets test-arm64 test-cuda sanitize-cuda kernels test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
-	lint lint-sdks fmt fmt-check cross dist bench bench-gate bench-pages benchstat fuzz clean \
+	lint lint-sdks fmt fmt-check cross dist bench bench-gate bench-pages benchstat fuzz smoke clean \
 	bin/lint bin/gofumpt bin/benchstat bin/dist
 
 help: ## list the targets
@@ -218,6 +218,10 @@ fuzz: ## run every fuzz target for a moment; FUZZTIME=10s
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg || exit 1; \
 		done; \
 	done
+
+smoke: build ## run the main paths of the built program in about a minute, and write a report to send
+	$(call stage,smoke: main paths)
+	@sh tools/smoke.sh
 
 clean: ## remove what make has built and installed
 	rm -rf bin dist
