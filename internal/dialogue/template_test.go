@@ -1,6 +1,7 @@
 package dialogue
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -155,6 +156,29 @@ func TestNewTemplateRefusesBadSource(t *testing.T) {
 	_, err := NewTemplate("a\n{% if %}")
 	if err == nil || !strings.Contains(err.Error(), "chat: template: jinja: line 2") {
 		t.Errorf("error %v, want one that names the line", err)
+	}
+}
+
+func TestAsks(t *testing.T) {
+	decoded, err := jinja.DecodeJSON([]byte("true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		variables   map[string]any
+		think, said bool
+	}{
+		{nil, false, false},
+		{map[string]any{"other": true}, false, false},
+		{map[string]any{"enable_thinking": true}, true, true},
+		{map[string]any{"enable_thinking": decoded, "thinking": false}, true, true},
+		{map[string]any{"thinking": json.RawMessage("true")}, true, true},
+		{map[string]any{"enable_thinking": json.RawMessage("false"), "thinking": true}, false, true},
+		{map[string]any{"enable_thinking": func() {}}, false, true},
+	} {
+		if think, said := Asks(c.variables); think != c.think || said != c.said {
+			t.Errorf("%v: %v, %v", c.variables, think, said)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package dialogue
 import (
 	"slices"
 	"strings"
+
+	"github.com/foretoken/foretoken/internal/jinja"
 )
 
 // ThinkTags are the tags around think blocks. The zero value is <think> and </think>.
@@ -62,4 +64,17 @@ func (r Rendered) endsWith(tag string) bool {
 		}
 	}
 	return false
+}
+
+// Asks reports whether the variables of a template, as in [Input], ask for thinking; said is false if
+// they say nothing about it.
+func Asks(variables map[string]any) (think, said bool) {
+	for _, name := range []string{"enable_thinking", "thinking"} {
+		if v, ok := variables[name]; ok {
+			value, err := variable(v)
+			text, err2 := jinja.AppendJSON(nil, value)
+			return err == nil && err2 == nil && string(text) == "true", true
+		}
+	}
+	return false, false
 }

@@ -82,7 +82,7 @@ func (b *Builder) findThinking(p *Prompt, r dialogue.Rendered, c *Conversation) 
 		return // it was rendered: this cannot be
 	}
 	p.thinks = template.Thinking()
-	think, said := c.Variables["enable_thinking"].(bool)
+	think, said := dialogue.Asks(c.Variables)
 	if !said {
 		think = !p.thinks.Asked
 	}
