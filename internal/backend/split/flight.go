@@ -106,7 +106,7 @@ func (d *Device) Launch(f func()) backend.Flight {
 func (f *flight) Wait() (sum backend.Trip, err error) {
 	var took []time.Duration
 	for _, t := range *f {
-		<-t.ended
+		t.d.land(t)
 		if took == nil {
 			took = make([]time.Duration, len(t.took))
 		}

@@ -80,6 +80,7 @@ func (d *Device) Pass(p backend.Pass, queue func()) {
 	if d.plan != nil {
 		panic("split: a pass within a pass")
 	}
+	defer d.yield()
 	key := shape{p.Of, p.Rows(), len(p.Want), p.IDs != nil, p.Only != nil}
 	x := d.plans[key]
 	if x == nil {
@@ -93,7 +94,6 @@ func (d *Device) Pass(p backend.Pass, queue func()) {
 		}
 		d.plans[key] = x
 	}
-	defer d.yield()
 	err := d.ready(x, p.Batch)
 	switch {
 	case err == nil && d.launched != nil && !d.undivided(p.Batch):
