@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -30,6 +31,17 @@ type pipeline struct {
 	groups           []*group      // by number
 	longest          float64       // share of the stage that takes longest in the time of a pass; 0: not measured
 	settling         bool          // nothing is launched until all rounds have ended: memory is needed that they may use
+}
+
+// withdraw leaves it at one round at a time: a pass could not be launched, probably for lack of memory for those of several groups.
+// A panic is no reason.
+func (p *pipeline) withdraw(log *slog.Logger, err error) {
+	if _, panicked := stackOf(err); panicked || backend.Lost(err) || p.Pipeline == nil {
+		return
+	}
+	log.Warn("from now on one round is computed at a time", "error", err)
+	p.model.Group(0)
+	p.Pipeline = nil
 }
 
 // discard drops all rounds in flight, whose sequences restart or end. The device does not compute for them any more when it

@@ -7,6 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/backend/split"
+	"github.com/foretoken/foretoken/internal/model"
 )
 
 // staged is a device of three, which compute layers in turn. The first also computes the end of a pass.
@@ -77,6 +78,47 @@ func TestFailureInFlightEndsNoRequest(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// short is a device without memory for passes of a second group.
+type short struct {
+	*headed
+	full  bool
+	group int
+}
+
+func (s *short) Group(i int) {
+	s.group = i
+	s.headed.Group(i)
+}
+
+func (s *short) Forward(batch []model.Span) (model.Output, error) {
+	if s.group > 0 {
+		s.full = true
+		return model.Output{}, errors.New("no memory")
+	}
+	return s.headed.Forward(batch)
+}
+
+// TestPassesWithoutMemoryAreNotLaunched has all requests end with one round at a time.
+func TestPassesWithoutMemoryAreNotLaunched(t *testing.T) {
+	device, stages := staged(t)
+	f := newFailingOn(t, device, stages[0], 0)
+	m := &short{headed: f.model}
+	e, err := New(m, f.pool, Options{Drafter: f.model.Drafter(), Groups: 3, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for i, err := range f.all(t, e) {
+			if err != nil {
+				t.Errorf("request %d: %v", i, err)
+			}
+		}
+	}
+	if f.close(t, e); !m.full || m.group != 0 {
+		t.Errorf("a second group was tried: %t, and the last was %d", m.full, m.group)
 	}
 }
 

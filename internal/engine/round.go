@@ -46,6 +46,9 @@ func (e *Engine) round() {
 func (e *Engine) decode() (took time.Duration, err error) {
 	defer caught(&err)
 	if e.err != nil {
+		if e.flight != nil {
+			e.pipeline.withdraw(e.o.Log, e.err)
+		}
 		return 0, e.err
 	}
 	typical, err := e.landed()
