@@ -94,7 +94,7 @@ test-arm64: ## run the listed tests of the kernels for arm64, emulated on other 
 	$(call stage,test-arm64: NEON kernels)
 	@sh tools/need.sh qemu
 	@qemu=$$(sh tools/need.sh --path qemu); if [ "$$qemu" = native ]; then exec=; else exec="$$qemu -cpu max"; fi; \
-	GOOS=$$(go env GOHOSTOS) GOARCH=arm64 go test -vet off -short -timeout 30m -tags emulated,$(TAGS) -exec "$$exec" -run '^TestKernels$$' ./internal/backend/cpu/...
+	GOOS=$$(go env GOHOSTOS) GOARCH=arm64 go test -vet off -short -timeout 30m -tags emulated,$(TAGS) -exec "$$exec" -run '^TestKernels$$' ./internal/backend/cpu/... ./internal/backend/backendtest
 
 # Not part of check: needs an NVIDIA GPU, and that there is none is an error. Without one the same
 # tests run on an interpreter, as part of test.

@@ -1,17 +1,12 @@
 //go:build emulated
 
-package cpu_test
+package cpu
 
-import (
-	"testing"
-
-	"github.com/foretoken/foretoken/internal/backend/cpu"
-)
+import "testing"
 
 // TestKernels has the tests of operations that differ most between processors. make test-arm64
-// runs it and the list of the same name in package kernel: emulation is slow.
+// runs it and the lists of the same name in packages kernel and backendtest: emulation is slow.
 func TestKernels(t *testing.T) {
-	t.Run("MatMulEqualsFloat64", cpu.TestMatMulEqualsFloat64)
-	t.Run("AttendOf8BitsIsClose", cpu.TestAttendOf8BitsIsClose)
-	t.Run("InstructionSetsPass", TestInstructionSetsPass)
+	t.Run("MatMulEqualsFloat64", TestMatMulEqualsFloat64)
+	t.Run("AttendOf8BitsIsClose", TestAttendOf8BitsIsClose)
 }

@@ -1,22 +1,17 @@
 //go:build race
 
-package cpu_test
+package cpu
 
-import (
-	"testing"
-
-	"github.com/foretoken/foretoken/internal/backend/cpu"
-)
+import "testing"
 
 // TestRace has the tests in which several goroutines meet: make race runs it.
 func TestRace(t *testing.T) {
-	t.Run("PoolRunsEveryPartOnce", cpu.TestPoolRunsEveryPartOnce)
-	t.Run("PoolSleeps", cpu.TestPoolSleeps)
-	t.Run("PoolRaisesPanics", cpu.TestPoolRaisesPanics)
-	t.Run("PoolFaultFreesThePool", cpu.TestPoolFaultFreesThePool)
-	t.Run("PoolUserKeepsToItsThreads", cpu.TestPoolUserKeepsToItsThreads)
-	t.Run("PoolUserWakesItsThreads", cpu.TestPoolUserWakesItsThreads)
-	t.Run("BackendsComputeAtOnce", cpu.TestBackendsComputeAtOnce)
-	t.Run("SpreadCallsEachOnce", cpu.TestSpreadCallsEachOnce)
-	t.Run("ThreadsPass", TestThreadsPass)
+	t.Run("PoolRunsEveryPartOnce", TestPoolRunsEveryPartOnce)
+	t.Run("PoolSleeps", TestPoolSleeps)
+	t.Run("PoolRaisesPanics", TestPoolRaisesPanics)
+	t.Run("PoolFaultFreesThePool", TestPoolFaultFreesThePool)
+	t.Run("PoolUserKeepsToItsThreads", TestPoolUserKeepsToItsThreads)
+	t.Run("PoolUserWakesItsThreads", TestPoolUserWakesItsThreads)
+	t.Run("BackendsComputeAtOnce", TestBackendsComputeAtOnce)
+	t.Run("SpreadCallsEachOnce", TestSpreadCallsEachOnce)
 }

@@ -1,17 +1,16 @@
-package cpu_test
+package backendtest
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/backendtest"
 )
 
 // TestInstructionSetsPass holds every instruction set of this machine, the portable code
 // included, to what is demanded of a device.
 func TestInstructionSetsPass(t *testing.T) {
-	suite := backendtest.New(t)
+	suite := New(t)
 	for _, d := range backend.List() {
 		if d.Name != "cpu" {
 			continue
@@ -21,7 +20,7 @@ func TestInstructionSetsPass(t *testing.T) {
 				continue // it is what the others are compared with
 			}
 			t.Run("isa="+isa, func(t *testing.T) {
-				suite.Run(t, backendtest.Open(t, backend.Options{Threads: 1, ISA: isa}))
+				suite.Run(t, Open(t, backend.Options{Threads: 1, ISA: isa}))
 			})
 		}
 	}
@@ -29,13 +28,13 @@ func TestInstructionSetsPass(t *testing.T) {
 
 // TestThreadsPass holds several threads to what one computes.
 func TestThreadsPass(t *testing.T) {
-	suite, several := backendtest.Brief(t), []int{5, 2}
+	suite, several := Brief(t), []int{5, 2}
 	if testing.Short() {
 		several = []int{3} // the race detector finds what more would do wrong, and they wait for each other
 	}
 	for _, threads := range several {
 		t.Run(fmt.Sprintf("threads=%d", threads), func(t *testing.T) {
-			suite.Run(t, backendtest.Open(t, backend.Options{Threads: threads}))
+			suite.Run(t, Open(t, backend.Options{Threads: threads}))
 		})
 	}
 }

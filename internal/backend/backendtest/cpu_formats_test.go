@@ -1,11 +1,10 @@
-package cpu_test
+package backendtest
 
 import (
 	"math"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 )
@@ -21,7 +20,7 @@ func TestProductsOfFormats(t *testing.T) {
 	}
 	bits := map[string][]float32{}
 	for _, isa := range isas {
-		b := backendtest.Open(t, backend.Options{Threads: 2, ISA: isa})
+		b := Open(t, backend.Options{Threads: 2, ISA: isa})
 		for _, p := range golden.Products(t) {
 			for _, how := range []backend.Compute{backend.Int8, backend.Float32} {
 				got := multiplied(t, b, &p, how)
