@@ -560,7 +560,8 @@ GLOBL codedLaneBits<>(SB), RODATA|NOPTR, $16
 
 // func codedSoftmaxNEON(p *CodedPage)
 //
-// The twin is codedSoftmax. Four lanes go together.
+// The twin is codedSoftmax. Four lanes go together. Those that are copies of others are not computed: their scores and
+// weights stay as they are, the rest is copied.
 //
 //	R0 p    R1 scores    R2 masks    R3 scales of values    R4 positions left    R5 weights
 //	R6 place in the sums    R7 scratch    R8, R9 scores and weights of the four lanes    R10 lanes left
@@ -574,7 +575,7 @@ TEXT ·codedSoftmaxNEON(SB), NOSPLIT, $0-8
 	MOVD CodedPage_Scores(R0), R8
 	MOVD CodedPage_Weights(R0), R9
 	ADD $CodedPage_Now, R0, R6
-	MOVD $16, R10
+	MOVD CodedPage_Width(R0), R10
 lanes:
 	R_136
 	FMOVQ 256(R14), F22 // -inf
@@ -814,6 +815,32 @@ pack:
 	ADD $16, R9
 	SUBS $4, R10
 	BNE lanes
+	ADD $CodedPage_Now, R0, R6
+	MOVD CodedPage_Width(R0), R10
+	CMP $8, R10
+	BEQ width8
+	BGT done
+	FMOVQ 0(R6), F0
+	FMOVQ F0, 16(R6)
+	FMOVQ F0, 32(R6)
+	FMOVQ F0, 48(R6)
+	FMOVQ 64(R6), F0
+	FMOVQ F0, 80(R6)
+	FMOVQ F0, 96(R6)
+	FMOVQ F0, 112(R6)
+	FMOVQ 128(R6), F0
+	FMOVQ F0, 144(R6)
+	FMOVQ F0, 160(R6)
+	FMOVQ F0, 176(R6)
+	RET
+width8:
+	FLDPQ 0(R6), (F0, F1)
+	FSTPQ (F0, F1), 32(R6)
+	FLDPQ 64(R6), (F0, F1)
+	FSTPQ (F0, F1), 96(R6)
+	FLDPQ 128(R6), (F0, F1)
+	FSTPQ (F0, F1), 160(R6)
+done:
 	RET
 
 // func codedMergeNEON(m *CodedMerge)

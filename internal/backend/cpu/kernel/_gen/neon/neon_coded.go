@@ -253,7 +253,8 @@ func (s *source) seen(step int) {
 func codedSoftmaxKernel(s *source) {
 	s.line(`// func codedSoftmaxNEON(p *CodedPage)
 //
-// The twin is codedSoftmax. Four lanes go together.
+// The twin is codedSoftmax. Four lanes go together. Those that are copies of others are not computed: their scores and
+// weights stay as they are, the rest is copied.
 //
 //	R0 p    R1 scores    R2 masks    R3 scales of values    R4 positions left    R5 weights
 //	R6 place in the sums    R7 scratch    R8, R9 scores and weights of the four lanes    R10 lanes left
@@ -266,7 +267,7 @@ TEXT ·codedSoftmaxNEON(SB), NOSPLIT, $0-8`)
 	s.op("MOVD CodedPage_Scores(R0), R8")
 	s.op("MOVD CodedPage_Weights(R0), R9")
 	s.op("ADD $CodedPage_Now, R0, R6")
-	s.op("MOVD $16, R10")
+	s.op("MOVD CodedPage_Width(R0), R10")
 	s.line("lanes:")
 	restart := func() {
 		s.op("MOVD R8, R1")
@@ -341,6 +342,24 @@ TEXT ·codedSoftmaxNEON(SB), NOSPLIT, $0-8`)
 	s.op("ADD $16, R9")
 	s.op("SUBS $4, R10")
 	s.op("BNE lanes")
+	s.op("ADD $CodedPage_Now, R0, R6")
+	s.op("MOVD CodedPage_Width(R0), R10")
+	s.op("CMP $8, R10")
+	s.op("BEQ width8")
+	s.op("BGT done")
+	for at := 0; at < 192; at += 64 {
+		s.load(0, at, "R6")
+		for lane := 16; lane < 64; lane += 16 {
+			s.store(0, at+lane, "R6")
+		}
+	}
+	s.op("RET")
+	s.line("width8:")
+	for at := 0; at < 192; at += 64 {
+		s.load2(0, at, "R6")
+		s.op("FSTPQ (F0, F1), %d(R6)", at+32)
+	}
+	s.line("done:")
 	s.op("RET\n")
 }
 
