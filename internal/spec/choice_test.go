@@ -375,3 +375,18 @@ func TestOneDrafterInARound(t *testing.T) {
 		t.Errorf("rounds by drafter: %v", rounds)
 	}
 }
+
+// TestDrafterOfSingleRuns has a run that the drafter of the round cannot draft for, and runs whose drafts must not depend on
+// measurements: these have the drafter that is better before anything is known.
+func TestDrafterOfSingleRuns(t *testing.T) {
+	both := Computed.only().With(Beside)
+	c := informed(func(rows int) float64 { return 1 + 0.01*float64(rows-1) }, func(int, int) float64 { return 0 })
+	c.Blocks[Beside] = 7
+	batch := []Run{{Depth: 3, Sources: both}, {Depth: 3, Sources: Beside.only()}, {Depth: 3, Sources: both}, {Depth: 3, Sources: both, Dists: true}}
+	c.Choose(batch, []*Record{{}, {}, {Fixed: 2}, {}})
+	for i, want := range []Source{Computed, Beside, Beside, Beside} {
+		if batch[i].Source != want || batch[i].Depth == 0 {
+			t.Errorf("run %d has %d drafts of drafter %d, want drafter %d", i, batch[i].Depth, batch[i].Source, want)
+		}
+	}
+}
