@@ -238,7 +238,7 @@ func TestNodeMistakesAreExplained(t *testing.T) {
 		{devices("--node " + n.at + "#" + n.print), "-", 1, "it asks for a token: give the file that it has with --node-token"},
 		{devices("--node " + n.at + " --node-token " + other), "-", 1, "it has another token"},
 		{devices("--node " + wrong + " --node-token " + token), "-", 1, "its fingerprint is " + n.print},
-		{devices("--node 127.0.0.1:1"), "-", 1, "node 127.0.0.1:1: it cannot be reached"},
+		{devices("--node 127.0.0.1:1"), "-", 1, "node 127.0.0.1:1: it cannot be reached: start 'foretoken node' there, or check the address"},
 		{devices("--node 192.0.2.1:1"), "-", 2, "is another machine: give the fingerprint"},
 		{devices("--node a"), "-", 2, "want HOST:PORT or HOST:PORT#FINGERPRINT"},
 		{devices("--node a:1 --node a:1"), "-", 2, "is there twice"},

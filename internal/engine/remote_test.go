@@ -28,14 +28,15 @@ func (k kept) Find(d remote.Digest, _ *dtype.Matrix) (dtype.Matrix, bool, error)
 
 func (k kept) Keep(d remote.Digest, m *dtype.Matrix) { k[d] = *m }
 
-// remoted is a model with a layer on a node, or all of it.
+// remoted is a model with layers on nodes, or all of it on one.
 type remoted struct {
 	failing
 	node *backendtest.Node
 	cut  *backendtest.Cut
 }
 
-func newRemoted(t *testing.T, part bool, wait time.Duration) *remoted {
+// newRemoted has more nodes behind connections with delays if a part of the model is on the first.
+func newRemoted(t *testing.T, part bool, wait time.Duration, delays ...time.Duration) *remoted {
 	t.Helper()
 	n := backendtest.StartNode(t, backend.Options{Threads: 1})
 	n.Weights = kept{}
@@ -47,13 +48,16 @@ func newRemoted(t *testing.T, part bool, wait time.Duration) *remoted {
 	}
 	b := far
 	if part {
-		near := backendtest.CPU(t, backend.Options{Threads: 1})
+		list := []backend.Backend{backendtest.CPU(t, backend.Options{Threads: 1}), far}
+		for _, delay := range delays {
+			list = append(list, backendtest.Remote(t, backend.Options{}, remote.Options{Dial: backendtest.StartNode(t, backend.Options{Threads: 1}).Dial(delay)}))
+		}
 		b, err = split.New(func(p backend.Part) int {
-			if p.Kind == backend.LayerPart && p.Layer%2 == 1 {
-				return 1
+			if p.Kind == backend.LayerPart {
+				return p.Layer % len(list)
 			}
 			return 0
-		}, near, far)
+		}, list...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,11 +70,15 @@ func newRemoted(t *testing.T, part bool, wait time.Duration) *remoted {
 }
 
 // A connection to a node ends after any byte: in a prompt, a round, a copy for the cache, within a frame. The node has
-// forgotten everything then, and all answers are right, also later ones that the cache had.
+// forgotten everything then, and all answers are right, also later ones that the cache had. The long version ends it behind every
+// frame of the leader, too.
 func TestNodeThatGoesEndsNoRequest(t *testing.T) {
-	for i, part := range []bool{false, true, true} {
-		f := newRemoted(t, part, 20*time.Second)
-		f.groups = i // the last with two rounds in flight
+	for _, how := range []struct {
+		part, frames bool
+		groups       int
+	}{{}, {part: true, groups: 1}, {part: true, groups: 2}, {frames: true}, {part: true, frames: true, groups: 2}} {
+		f := newRemoted(t, how.part, 20*time.Second)
+		f.cut.Frames, f.groups = how.frames, how.groups
 		f.cut.After(1 << 40)
 		e := f.engine(t, nil)
 		for i, err := range f.all(t, e) {
@@ -84,6 +92,10 @@ func TestNodeThatGoesEndsNoRequest(t *testing.T) {
 		if long {
 			step = used/500 + 1
 		}
+		if long && how.frames {
+			step = 1
+		}
+		cuts := 0
 		for at := int64(1); at < 2*used; at += step {
 			e := f.engine(t, func(err error) { t.Errorf("byte %d: broken: %v", at, err) })
 			f.cut.After(at)
@@ -94,8 +106,39 @@ func TestNodeThatGoesEndsNoRequest(t *testing.T) {
 					}
 				}
 			}
-			if f.close(t, e); at < used && !f.cut.Happened() {
+			if f.close(t, e); f.cut.Happened() {
+				cuts++
+			} else if at < used && !how.frames { // frames of pings come with time
 				t.Errorf("byte %d of %d: the connection did not end", at, used)
+			}
+		}
+		t.Logf("%+v: %d bytes or frames, cut in %d places", how, used, cuts)
+	}
+}
+
+// Requests over two, three and four devices behind slow connections have the tokens of one, also when the cache has a part of
+// them, and when the first node loses everything in the middle.
+func TestSeveralNodesChangeNoAnswer(t *testing.T) {
+	const fast, lan, slow = 100 * time.Microsecond, 800 * time.Microsecond, 5 * time.Millisecond
+	cases := [][]time.Duration{{fast}, {lan, lan}}
+	if long {
+		cases = append(cases, []time.Duration{0}, []time.Duration{fast, fast}, []time.Duration{lan}, []time.Duration{slow}, []time.Duration{slow, slow})
+	}
+	for _, delays := range cases {
+		f := newRemoted(t, true, 20*time.Second, delays...)
+		f.groups = len(delays) + 1
+		for _, at := range []int64{1 << 40, 1 << 14, 3 << 15} {
+			e := f.engine(t, func(err error) { t.Errorf("%v, byte %d: broken: %v", delays, at, err) })
+			f.cut.After(at)
+			for range 2 {
+				for i, err := range f.all(t, e) {
+					if err != nil {
+						t.Errorf("%v, byte %d, request %d: %v", delays, at, i, err)
+					}
+				}
+			}
+			if f.close(t, e); at < 1<<40 && !f.cut.Happened() {
+				t.Errorf("%v, byte %d: the connection did not end", delays, at)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
@@ -44,6 +45,12 @@ func (n *Node) Start(tb testing.TB, addr string) {
 	if n.Addr == "" { // leaders may be connecting
 		n.Addr = l.Addr().String()
 	}
+	n.StartOn(tb, l)
+}
+
+// StartOn has a node accept leaders on a listener.
+func (n *Node) StartOn(tb testing.TB, l net.Listener) {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel, n.done = cancel, make(chan struct{})
 	go func() {
@@ -93,14 +100,18 @@ func Remote(tb testing.TB, o backend.Options, how remote.Options) backend.Backen
 	return b
 }
 
-// Cut is connections that end after a number of bytes, wherever that is in a frame.
+// Cut is connections that end after a number of bytes, wherever that is in a frame, or behind a number of frames of the leader.
 type Cut struct {
-	Dial func(ctx context.Context) (net.Conn, error)
-	left atomic.Int64
+	Dial   func(ctx context.Context) (net.Conn, error)
+	Frames bool // frames are counted in place of bytes
+	left   atomic.Int64
 }
 
-// After has a connection end after it and the others have carried n more bytes, once.
+// After has a connection end after it and the others have carried n more bytes or frames, once.
 func (c *Cut) After(n int64) { c.left.Store(n) }
+
+// Left is how many may pass until the end.
+func (c *Cut) Left() int64 { return c.left.Load() }
 
 // Happened reports whether the end has come.
 func (c *Cut) Happened() bool { return c.left.Load() <= 0 }
@@ -111,24 +122,51 @@ func (c *Cut) Connect(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cutConn{conn, c}, nil
+	return &cutConn{Conn: conn, of: c}, nil
 }
 
 type cutConn struct {
 	net.Conn
-	of *Cut
+	of   *Cut
+	head []byte // the beginning of a frame of the leader
+	rest int    // bytes of a frame that were not sent
 }
 
 // pass counts bytes, and reports how many of n may pass and whether the connection ends then.
 func (c *cutConn) pass(n int) (int, bool) {
+	if c.of.Frames {
+		return n, false
+	}
 	if left := c.of.left.Add(-int64(n)); left <= 0 && left > -int64(n) {
 		return n + int(left), true
 	}
 	return n, false
 }
 
+// whole is pass for frames that are sent.
+func (c *cutConn) whole(p []byte) (int, bool) {
+	for at := 0; at < len(p); {
+		if c.rest == 0 {
+			c.head = append(c.head, p[at])
+			if at++; len(c.head) < 4 {
+				continue
+			}
+			c.rest, c.head = int(binary.LittleEndian.Uint32(c.head)), nil
+		}
+		n := min(c.rest, len(p)-at)
+		at += n
+		if c.rest -= n; c.rest == 0 && c.of.left.Add(-1) == 0 {
+			return at, true
+		}
+	}
+	return len(p), false
+}
+
 func (c *cutConn) Write(p []byte) (int, error) {
 	n, ends := c.pass(len(p))
+	if c.of.Frames {
+		n, ends = c.whole(p)
+	}
 	if !ends {
 		return c.Conn.Write(p)
 	}
@@ -204,6 +242,3 @@ func (l *lateConn) Write(p []byte) (n int, err error) {
 	l.out <- piece{append([]byte(nil), p...), time.Now().Add(l.delay)}
 	return len(p), nil
 }
-
-// Left is how many bytes may pass until the end.
-func (c *Cut) Left() int64 { return c.left.Load() }

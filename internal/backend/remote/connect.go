@@ -35,11 +35,8 @@ type hello struct {
 }
 
 func newHello(version string) hello {
-	return hello{magic: magic, protocol: protocol, arithmetic: arithmetic(), version: version}
+	return hello{magic: magic, protocol: protocol, arithmetic: backend.Arithmetic(), version: version}
 }
-
-// arithmetic is backend.Arithmetic but in tests.
-var arithmetic = backend.Arithmetic
 
 func (h *hello) fields(c *coder) {
 	c.text(&h.magic)

@@ -78,7 +78,10 @@ func (x *session) record(number uint64, c *coder) error {
 	c.uses, c.pass, c.needs = r.uses, *p, newNeeds()
 	read := ops{func(_ string, _ backend.Pass, operands func(c *coder) run) { r.ops = append(r.ops, operands(c)) }}
 	n := 0
-	for c.size(&n); n > 0 && c.err == nil; n-- {
+	if c.size(&n); x.operations+n > maxOperations {
+		return fatalf("recordings of more than %d operations", maxOperations)
+	}
+	for ; n > 0 && c.err == nil; n-- {
 		name := ""
 		c.text(&name)
 		if reader, ok := readers[name]; ok {
@@ -100,8 +103,8 @@ func (x *session) record(number uint64, c *coder) error {
 		r.queue()
 		return nil
 	}
-	if x.recordings[number] != nil || x.operations+len(r.ops) > maxOperations {
-		return fatalf("%w: recording %d, or more than %d operations", errFrame, number, maxOperations)
+	if x.recordings[number] != nil {
+		return fatalf("%w: recording %d", errFrame, number)
 	}
 	if err := x.compute(r, p); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -16,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/backend/remote"
+	"github.com/foretoken/foretoken/internal/backend/remote/link"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -28,6 +30,84 @@ func TestConformanceWithDelay(t *testing.T) {
 	n := backendtest.StartNode(t, backend.Options{Threads: 1})
 	b := backendtest.Remote(t, backend.Options{}, remote.Options{Dial: n.Dial(100 * time.Microsecond)})
 	backendtest.Brief(t).Only("Host", "Copy", "Embed", "Attend", "DeltaNet", "Pass").Run(t, b)
+}
+
+// secured is a device of a node over TLS.
+func secured(t *testing.T) backend.Backend {
+	t.Helper()
+	key, err := link.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := link.Token(strings.Repeat("t", 40))
+	l, err := link.Listen(raw, link.Options{Identity: key, Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &backendtest.Node{Addr: raw.Addr().String()}
+	n.Server.Open = func() (backend.Backend, error) { return backend.Open("cpu", backend.Options{Threads: 1}) }
+	n.Log = slog.New(slog.DiscardHandler)
+	n.StartOn(t, l)
+	t.Cleanup(n.Stop)
+	leader, at := link.Dialer{Identity: key, Token: token}, link.Address{HostPort: n.Addr, Node: key.Fingerprint()}
+	return open(t, n, remote.Options{Dial: func(ctx context.Context) (net.Conn, error) {
+		c, err := leader.Dial(ctx, at)
+		if err == nil && c.Peer != at.Node {
+			t.Error("a connection without TLS")
+		}
+		return c, err
+	}})
+}
+
+// A part of the suite over TLS: frames of all sizes cross. The long version has all of it.
+func TestConformanceOverTLS(t *testing.T) {
+	s := backendtest.Brief(t)
+	if !long {
+		s = s.Only("Host", "Load", "Top", "Attend", "DeltaNet", "Pass")
+	}
+	s.Run(t, secured(t))
+}
+
+// changing is a connection that replaces texts in what is sent and received.
+type changing struct {
+	net.Conn
+	sent, received *strings.Replacer
+}
+
+func (c changing) Write(p []byte) (int, error) {
+	_, err := io.WriteString(c.Conn, c.sent.Replace(string(p)))
+	return len(p), err
+}
+
+func (c changing) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	copy(p, c.received.Replace(string(p[:n])))
+	return n, err
+}
+
+// A leader and a node of which one has another arithmetic refuse each other, without waiting, and say what to do.
+func TestOtherArithmeticIsRefused(t *testing.T) {
+	own := backend.Arithmetic()
+	other := strings.NewReplacer(own, strings.Repeat("9", len(own)))
+	for i, c := range []changing{{sent: other, received: strings.NewReplacer()}, {sent: strings.NewReplacer(), received: other}} {
+		n := backendtest.StartNode(t, backend.Options{Threads: 1})
+		_, err := remote.Open(t.Context(), remote.Options{Name: "desk", Version: "v1.2", OpenWait: time.Hour, Dial: func(ctx context.Context) (net.Conn, error) {
+			conn, err := n.Dial(0)(ctx)
+			return changing{conn, c.sent, c.received}, err
+		}})
+		for _, part := range []string{"node desk: the other end is version", "9999", own, "install the same version on both"} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("case %d: %v, want %q", i, err, part)
+			}
+		}
+		if s := n.Status(); i == 0 && s.Leader != "" { // in the other case, it ends a moment later
+			t.Errorf("the node serves %+v", s)
+		}
+	}
 }
 
 // open opens the device of a node.

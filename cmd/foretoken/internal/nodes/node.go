@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -109,7 +110,10 @@ func (f *nodeFlags) run(cmd *cobra.Command) (err error) {
 		folder = load.StateFolder()
 	}
 	key, err := load.Identity(folder)
-	if err != nil {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("%w; choose another folder with --state-dir", err)
+	} else if err != nil {
 		return err
 	}
 	if f.print {

@@ -26,7 +26,7 @@ func ParseAddress(text string) (a Address, err error) {
 	at, print, pinned := strings.Cut(text, "#")
 	host, port, err := net.SplitHostPort(at)
 	if err != nil || host == "" || port == "" || strings.ContainsAny(at, " \t\r\n/@") {
-		return a, fmt.Errorf("node %q: want HOST:PORT or HOST:PORT#FINGERPRINT", text)
+		return a, fmt.Errorf("node %q: want HOST:PORT or HOST:PORT#FINGERPRINT; the port is 7070 unless --listen of the node names another", text)
 	}
 	a.HostPort = at
 	if pinned {
@@ -73,7 +73,7 @@ func refusef(format string, args ...any) error { return &refusal{fmt.Sprintf(for
 // Check refuses addresses that cannot be connected to safely.
 func (d *Dialer) Check(a Address) error {
 	if d.plain(a) && !a.Local() {
-		return refusef("node %s is another machine: give the fingerprint that it prints at its start, %s#FINGERPRINT, or a token that both share", a, a)
+		return refusef("node %s is another machine: give the fingerprint that it prints at its start, %s#FINGERPRINT, or --node-token with a token that both share", a, a)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func (d *Dialer) Dial(ctx context.Context, a Address) (_ *Conn, err error) {
 	var dialer net.Dialer
 	raw, err := dialer.DialContext(ctx, "tcp", a.HostPort)
 	if err != nil {
-		return nil, fmt.Errorf("it cannot be reached: %w", err)
+		return nil, fmt.Errorf("it cannot be reached: start 'foretoken node' there, or check the address: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) }) // ends what waits
 	defer func() {

@@ -1,0 +1,102 @@
+package remote
+
+import (
+	"bytes"
+	"io"
+	"runtime"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// A node's memory is bounded by the budget and by what was sent, whatever that claims: all that a session takes in its life is
+// counted, not only what it holds.
+func TestMemoryIsBoundedWhateverIsSent(t *testing.T) {
+	const budget, spare, huge = 1 << 20, 8 << 20, 1 << 39
+	number := uint64(0)
+	sized := func(kind uint8, sizes ...int) []byte {
+		number++
+		return framed(kind, number, func(c *coder) {
+			for i := range sizes {
+				c.size(&sizes[i])
+			}
+		})
+	}
+	alloc := func(rows, cols int) []byte {
+		number++
+		return framed(frameAlloc, number, func(c *coder) {
+			f := dtype.F32
+			c.dtype(&f)
+			c.size(&rows)
+			c.size(&cols)
+		})
+	}
+	load := func(times int, m dtype.Matrix) []byte {
+		number++
+		forms, digests := make([]form, times), make([]Digest, times)
+		for i := range forms {
+			forms[i] = formOf(&m)
+		}
+		return framed(frameLoad, number, func(c *coder) {
+			k := backend.Int8
+			c.load(&k, &forms, &digests)
+		})
+	}
+	claims := func(kind uint8, length uint32) []byte {
+		return append(le.AppendUint32(nil, length), append([]byte{kind}, make([]byte, 100)...)...)
+	}
+	record := framed(frameRecord, 1, func(c *coder) {
+		none, n := int32(-1), 0
+		for range 3 {
+			c.i32(&none)
+		}
+		c.size(&n)
+		n = maxOperations
+		c.size(&n)
+	})
+	counted := framed(frameTable, 1, func(c *coder) {
+		n := int32(1<<31 - 1)
+		c.i32(&n)
+	})
+	turned := &dtype.Input{Rotation: &dtype.Rotation{Rounds: 64}}
+	for name, one := range map[string]func() []byte{
+		"memory":                     func() []byte { return alloc(huge, 1) },
+		"memory without columns":     func() []byte { return alloc(huge, 0) },
+		"memory within the budget":   func() []byte { return alloc(1<<10, 1<<7) },
+		"small memory":               func() []byte { return alloc(1, 0) },
+		"a weight":                   func() []byte { return load(1, dtype.Matrix{Rows: 1 << 28, Cols: 1 << 24, Type: dtype.F32}) },
+		"a weight of many":           func() []byte { return load(maxStack, dtype.Matrix{Rows: 1 << 28, Cols: 1 << 24, Type: dtype.F32}) },
+		"a weight's transformation":  func() []byte { return load(8, dtype.Matrix{Cols: 1 << 24, Type: dtype.F32, Input: turned}) },
+		"a stream":                   func() []byte { return sized(frameStream, huge) },
+		"operations":                 func() []byte { return record },
+		"pages":                      func() []byte { return counted },
+		"a frame":                    func() []byte { return claims(frameWrite, maxFrame) },
+		"a frame that is too large":  func() []byte { return claims(frameWrite, 1<<32-1) },
+		"bytes of what was not sent": func() []byte { return sized(frameData, 1, 2, 3) },
+	} {
+		b, err := backend.Open("cpu", backend.Options{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent []byte
+		for len(sent) < 400<<10 {
+			sent = append(sent, one()...)
+		}
+		x := newSession(b, newFrames(bytes.NewReader(sent), maxFrame), io.Discard)
+		x.budget = budget
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err = x.serve()
+		runtime.ReadMemStats(&after)
+		if took, most := after.TotalAlloc-before.TotalAlloc, uint64(budget+spare+64*len(sent)); took > most {
+			t.Errorf("%s: %d bytes were taken, at most %d are allowed: %v", name, took, most, err)
+		}
+		if x.used.Load() > budget {
+			t.Errorf("%s: %d bytes are in use", name, x.used.Load())
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

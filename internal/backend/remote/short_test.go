@@ -1,0 +1,5 @@
+//go:build !long
+
+package remote_test
+
+const long = false
