@@ -49,7 +49,7 @@ func secured(t *testing.T) backend.Backend {
 		t.Fatal(err)
 	}
 	n := &backendtest.Node{Addr: raw.Addr().String()}
-	n.Server.Open = func() (backend.Backend, error) { return backend.Open("cpu", backend.Options{Threads: 1}) }
+	n.Open = func() (backend.Backend, error) { return backend.Open("cpu", backend.Options{Threads: 1}) }
 	n.Log = slog.New(slog.DiscardHandler)
 	n.StartOn(t, l)
 	t.Cleanup(n.Stop)
