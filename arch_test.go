@@ -34,9 +34,9 @@ const (
 
 	// Hand-written lines without tests, and without what is counted apart below. A commit that raises a
 	// limit says what the lines are for; a commit that deletes lines lowers it.
-	maxTreeLines = 128_000
-	maxTestLines = 13_800 // of packages that only tests import
-	maxGenLines  = 15_800 // of programs that write code, which is not counted itself
+	maxTreeLines = 140_000
+	maxTestLines = 16_000 // of packages that only tests import
+	maxGenLines  = 17_000 // of programs that write code, which is not counted itself
 
 	// The repository travels to other machines for tests, weights included.
 	maxTreeBytes = 59_800_000
