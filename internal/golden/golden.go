@@ -43,6 +43,16 @@ var Names = []string{"dense", "moe", "tiny"}
 //   - glm4_moe: grouped-query attention with norms of heads
 var GLM = []string{"glm4_moe_lite", "deepseek_v3", "glm4_moe_air", "glm4_moe"}
 
+// Gemma are the fixtures of Gemma 4, in the layout of the releases with random weights in bf16. Each has an assistant,
+// a drafter of four layers that reads the memory of the model, whose folder is NAME/assistant for Dir.
+//
+//   - gemma4_dense: sliding and full layers of different heads, whose keys are values too
+//   - gemma4_moe: experts beside the dense feed-forward
+//   - gemma4_ple: layers that share memory, and embeddings of every layer. The release also stores keys and values of the
+//     layers that share, which nothing reads; tests add them
+//   - gemma4_unified: the smallest
+var Gemma = []string{"gemma4_dense", "gemma4_moe", "gemma4_ple", "gemma4_unified"}
+
 // Fixture is one run of the reference, in float32.
 type Fixture struct {
 	Name         string    `json:"-"`
@@ -81,8 +91,14 @@ type Case struct {
 	ChainFirst   int         `json:"chain_first"`
 	Chain        [][]int32   `json:"chain"`
 	ChainMargin  [][]float32 `json:"chain_margin"`
-	// Router is the choice of the layers with experts, of case 1; the last is the head's.
+	// Router is the choice of the layers with experts, of case 1; the last is the head's, if there is one.
 	Router []Choices `json:"router"`
+
+	// Gemma only. Chain[j] is four guesses of the assistant, with the memory of rows up to ChainFirst+j, from the position
+	// of the next one. Draft1AtT[j] is the first of them from the position of the last row. AssistantRows are rows
+	// with arrays.
+	Draft1AtT     []int32 `json:"draft1_at_t"`
+	AssistantRows []int   `json:"assistant_rows"`
 }
 
 // Choices are the experts that a layer chose for every row, by rank, and their weights.
@@ -133,7 +149,11 @@ func Load(tb testing.TB, name string) *Fixture {
 // or, of GLM, 0.state0.latent [rows, rank] and 0.state0.rope [rows, rotary], the latter with the
 // first numbers of all pairs before the second ones; or 0.state0.key and 0.state0.value, both
 // [heads, rows, dim]; and for every case i.mtp_hidden_last [3, width], the head's rows after its
-// norm.
+// norm. Of Gemma there is nothing of a head, but the memory that the assistant reads after the prompt,
+// 0.lent.KIND.key and 0.lent.KIND.value [heads, rows, dim] of the last sliding_attention and full_attention layers that have
+// any; for every case i.assistant_hidden [3, 4, width], the rows that the guesses after AssistantRows feed the next
+// ones, and i.assistant_logits_at_t [vocabulary] of the first Draft1AtT; and 0.assistant_logits [3, 4, vocabulary] and
+// 0.assistant_states.L [assistant's width], the stream entering its layer L in the first guess.
 func (f *Fixture) Array(tb testing.TB, name string) Array {
 	tb.Helper()
 	a, ok := f.arrays[name]
@@ -146,7 +166,8 @@ func (f *Fixture) Array(tb testing.TB, name string) Array {
 // Dir is the checkpoint folder of a fixture, also that of VisionFixture.
 func Dir(tb testing.TB, name string) string {
 	tb.Helper()
-	if !slices.Contains(Names, name) && !slices.Contains(GLM, name) && name != "vision" {
+	model, _ := strings.CutSuffix(name, "/assistant")
+	if !slices.Contains(slices.Concat(Names, GLM, []string{"vision"}), name) && !slices.Contains(Gemma, model) {
 		tb.Fatalf("golden: no fixture %q, only %q", name, Names)
 	}
 	if name == "tiny" {
