@@ -13,7 +13,7 @@ import (
 
 // Options of New.
 type Options struct {
-	Kernels fs.FS        // the PTX, NAME.ptx.gz
+	Kernels fs.FS        // the PTX, NAME.ptx.pack
 	Slab    int64        // bytes of memory per allocation of the driver; 0: 256 MB
 	Staging int64        // bytes of pinned memory for uploads; 0: 16 MB
 	Plain   bool         // record no passes

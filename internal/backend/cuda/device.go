@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
 )
 
-//go:embed kernels/*.ptx.gz
+//go:embed kernels/*.ptx.pack
 var embedded embed.FS
 
 func init() {

@@ -80,8 +80,8 @@ func headers(t *testing.T) (list []header) {
 // entries are the kernels of all modules.
 func entries(t *testing.T) (list []string) {
 	t.Helper()
-	for name := range kernelFiles(t, ".ptx.gz") {
-		text, err := readText(os.DirFS("kernels"), strings.TrimSuffix(name, ".ptx.gz"))
+	for name := range kernelFiles(t, ".ptx.pack") {
+		text, err := readText(os.DirFS("kernels"), strings.TrimSuffix(name, ".ptx.pack"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,8 +3,6 @@
 package cuda
 
 import (
-	"bytes"
-	"compress/gzip"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -17,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
+	"github.com/foretoken/foretoken/internal/backend/cuda/ptxpack"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -71,13 +70,14 @@ var teams = map[string]struct {
 	"Q2_K":        {5, 2, dtype.Q2K},
 }
 
-// zipped is a text as it lies in files.
-func zipped(text string) []byte {
-	var out bytes.Buffer
-	z := gzip.NewWriter(&out)
-	_, _ = z.Write([]byte(text)) // a buffer takes everything
-	_ = z.Close()
-	return out.Bytes()
+// packed is a text as it lies in files.
+func packed(tb testing.TB, text string) []byte {
+	tb.Helper()
+	data, err := ptxpack.Pack(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
 }
 
 // Kernels with a fault do not pass: the suite finds other bits, or the interpreter what no kernel may
@@ -135,7 +135,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		t.Run(f.name+" in "+f.kernel, func(t *testing.T) {
 			files := fstest.MapFS{}
 			texts := os.DirFS("kernels")
-			names, err := fs.Glob(texts, "*.ptx.gz")
+			names, err := fs.Glob(texts, "*.ptx.pack")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,12 +144,12 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if name == f.module+".ptx.gz" {
+				if name == f.module+".ptx.pack" {
 					text, err := readText(texts, f.module)
 					if err != nil {
 						t.Fatal(err)
 					}
-					data = zipped(f.plant(t, text))
+					data = packed(t, f.plant(t, text))
 				}
 				files[name] = &fstest.MapFile{Data: data}
 			}

@@ -39,12 +39,12 @@ func TestKernelsAreCompiled(t *testing.T) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		recorded[name] = sum
 	}
-	files := kernelFiles(t, ".cu", ".cuh", ".ptx.gz")
+	files := kernelFiles(t, ".cu", ".cuh", ".ptx.pack")
 	for name, data := range files {
 		if sum := fmt.Sprintf("%x", sha256.Sum256(data)); sum != recorded[name] {
 			t.Errorf("%s is not what kernels.sum says: run make kernels", name)
 		}
-		if module, ok := strings.CutSuffix(name, ".cu"); ok && files[module+".ptx.gz"] == nil {
+		if module, ok := strings.CutSuffix(name, ".cu"); ok && files[module+".ptx.pack"] == nil {
 			t.Errorf("%s was not compiled: run make kernels", name)
 		}
 	}
@@ -78,8 +78,8 @@ func TestLaunchComparesParametersWithPTX(t *testing.T) {
 
 // The compiler of the driver may change nothing that the bits depend on.
 func TestKernelsRoundToNearest(t *testing.T) {
-	for name := range kernelFiles(t, ".ptx.gz") {
-		text, err := readText(os.DirFS("kernels"), strings.TrimSuffix(name, ".ptx.gz"))
+	for name := range kernelFiles(t, ".ptx.pack") {
+		text, err := readText(os.DirFS("kernels"), strings.TrimSuffix(name, ".ptx.pack"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,8 @@
 package cuda
 
 import (
-	"compress/gzip"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"regexp"
@@ -14,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/cuda/ptxpack"
 )
 
 // load brings the module of that name to the device, once.
@@ -61,17 +60,12 @@ var param = regexp.MustCompile(`\.param (?:\.align (\d+) )?\.[a-z](\d+) \w+(?:\[
 
 // readText is the PTX of a module.
 func readText(kernels fs.FS, name string) (string, error) {
-	file, err := kernels.Open(name + ".ptx.gz")
+	file, err := kernels.Open(name + ".ptx.pack")
 	if err != nil {
 		return "", err
 	}
 	defer file.Close() //nolint:errcheck // read only
-	z, err := gzip.NewReader(file)
-	if err != nil {
-		return "", err
-	}
-	text, err := io.ReadAll(z)
-	return string(text), err
+	return ptxpack.Unpack(file)
 }
 
 // textFor is a text for a compute capability. Texts are of 9.0, of which kernels use one feature that

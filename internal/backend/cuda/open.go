@@ -90,12 +90,12 @@ func openOn(d driver.Driver, o Options) (*Backend, error) {
 
 // loadAll brings all modules to the device.
 func (b *Backend) loadAll() error {
-	files, err := fs.Glob(b.opts.Kernels, "*.ptx.gz")
+	files, err := fs.Glob(b.opts.Kernels, "*.ptx.pack")
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		if _, err := b.load(strings.TrimSuffix(file, ".ptx.gz")); err != nil {
+		if _, err := b.load(strings.TrimSuffix(file, ".ptx.pack")); err != nil {
 			return err
 		}
 	}

@@ -1,11 +1,11 @@
 package ptx
 
 import (
-	"compress/gzip"
 	"encoding/binary"
-	"io"
 	"os"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend/cuda/ptxpack"
 )
 
 // rig is a machine and the kernels of a module, for tests.
@@ -28,20 +28,16 @@ func newRig(t testing.TB, o Options, text string) *rig {
 // kernelText is the text of a module of the backend.
 func kernelText(t testing.TB, module string) string {
 	t.Helper()
-	file, err := os.Open("../../kernels/" + module + ".ptx.gz")
+	file, err := os.Open("../../kernels/" + module + ".ptx.pack")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close() //nolint:errcheck // read only
-	z, err := gzip.NewReader(file)
+	text, err := ptxpack.Unpack(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return text
 }
 
 // addresses are parameters that are pointers.
