@@ -18,7 +18,7 @@ var blockKinds = []string{
 }
 
 // BlockMatrix is a matrix of GGUF blocks and its products. Rows 0 to 15 are edge cases, rows 16 to
-// 255 come from ggml's quantizer, and the rest are random bytes with finite halves.
+// 79 come from ggml's quantizer, and the rest are random bytes with finite halves.
 type BlockMatrix struct {
 	Kind    string `json:"-"`
 	Type    uint32 `json:"type"` // the number of the kind in files
