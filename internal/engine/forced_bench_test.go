@@ -213,6 +213,7 @@ var (
 	forcedWidths = flag.String("widths", "1,2,4,8", "sequences at a time, with commas")
 	forcedTokens = flag.Int("tokens", 96, "tokens of their answers")
 	forcedKinds  = flag.String("drafters", "head", "drafters of BenchmarkForcedBatch, with commas: head as recorded, or head, block and auto with published acceptance if there are several")
+	forcedISA    = flag.String("isa", "", "instruction set of the processor; the best one if empty")
 	forcedBlock  = flag.Int("block", 8, "rows of the blocks of the block drafter")
 	forcedWarmth = flag.Float64("temperature", 0, "temperature of their answers and of the recorded rounds")
 )
@@ -306,7 +307,7 @@ func forcedBy(b *testing.B, m *headed, pool *state.Pool) map[string][]*forced {
 }
 
 func forcedBatch(b *testing.B, shape string) {
-	m, pool := openGenerated(b, backendtest.Open(b, backend.Options{}), shape)
+	m, pool := openGenerated(b, backendtest.Open(b, backend.Options{ISA: *forcedISA}), shape)
 	kinds := forcedBy(b, m, pool)
 	for kind := range strings.SplitSeq(*forcedKinds, ",") {
 		b.Run("drafter="+kind, func(b *testing.B) { forcedWith(b, m, pool, kinds[kind]) })

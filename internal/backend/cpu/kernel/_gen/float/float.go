@@ -4,6 +4,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel/_gen/fold"
 )
@@ -29,6 +30,9 @@ func (s *source) line(format string, args ...any) { fmt.Fprintf(&s.Buffer, forma
 
 // op is one instruction, its operands in the assembler's order, destination last.
 func (s *source) op(format string, args ...any) { s.line("\t"+format, args...) }
+
+// ops are instructions in turn.
+func (s *source) ops(list ...string) { s.op("%s", strings.Join(list, "\n\t")) }
 
 // element is a type of weights as a product reads them.
 type element struct {
@@ -66,11 +70,8 @@ func (s *source) setRows(rows int) {
 	for r := 1; r < rows; r++ {
 		s.op("LEAQ (%s)(CX*1), %s", rowRegs[r-1], rowRegs[r])
 	}
-	s.op("XORQ CX, CX")
-	s.op("MOVQ floatArgs_pairs(DI), R15")
-	s.op("MOVQ floatArgs_ahead(DI), AX")
-	s.op("MOVQ (floatArgs_ahead+8)(DI), BX")
-	s.op("MOVQ floatArgs_step(DI), DI")
+	s.ops("XORQ CX, CX", "MOVQ floatArgs_pairs(DI), R15", "MOVQ floatArgs_ahead(DI), AX")
+	s.ops("MOVQ (floatArgs_ahead+8)(DI), BX", "MOVQ floatArgs_step(DI), DI")
 }
 
 // prefetch asks for the next lines of each tile, as many as a pair of columns has.
@@ -85,14 +86,56 @@ func (s *source) prefetch(tiles int, e element) {
 
 // choose jumps to the variant for the number of rows.
 func (s *source) choose(maxRows int) {
-	s.op("MOVQ a+0(FP), DI")
-	s.op("MOVQ floatArgs_w(DI), SI")
-	s.op("MOVQ (floatArgs_w+8)(DI), DX")
-	s.op("MOVQ floatArgs_rows(DI), R15")
+	s.ops("MOVQ a+0(FP), DI", "MOVQ floatArgs_w(DI), SI", "MOVQ (floatArgs_w+8)(DI), DX", "MOVQ floatArgs_rows(DI), R15")
 	for r := 1; r < maxRows; r++ {
 		s.op("CMPQ R15, $%d", r)
 		s.op("JEQ rows%d", r)
 	}
+}
+
+// product is a kernel with one of the numbers of rows.
+type product interface {
+	begin()            // clears or loads the accumulators
+	column(p, odd int) // multiplies the even or odd column of pair p
+	advance(pairs int) // goes on in the rows and weights
+	end()              // stores the accumulators, or their sums if this was the last call
+}
+
+// variant writes a kernel, which takes unroll pairs of columns at a time, then the rest one by one.
+func (s *source) variant(k product, e element, tiles, rows, unroll int) {
+	s.line("rows%d:", rows)
+	k.begin()
+	s.setRows(rows)
+	s.op("SUBQ $%d, R15", unroll)
+	s.op("JLT single%d", rows)
+	s.line("loop%d:", rows)
+	for p := range unroll {
+		s.prefetch(tiles, e)
+		k.column(p, 0)
+		k.column(p, 1)
+	}
+	k.advance(unroll)
+	s.op("SUBQ $%d, R15", unroll)
+	s.op("JGE loop%d", rows)
+	s.line("single%d:", rows)
+	s.op("ADDQ $%d, R15", unroll)
+	s.op("JEQ tail%d", rows)
+	if unroll > 2 {
+		s.line("one%d:", rows)
+	}
+	k.column(0, 0)
+	k.column(0, 1)
+	k.advance(1)
+	if unroll > 2 { // of two, one is the rest
+		s.op("DECQ R15")
+		s.op("JNE one%d", rows)
+	}
+	s.line("tail%d:", rows)
+	s.ops("MOVQ a+0(FP), DI", "CMPQ floatArgs_tail(DI), $0")
+	s.op("JEQ end%d", rows)
+	k.column(0, 0)
+	s.line("end%d:", rows)
+	k.end()
 }
 
 // avx512 is a product kernel with one tile's column per register.
@@ -115,7 +158,7 @@ func avx512Products(s *source) {
 			s.line("TEXT ·%s(SB), NOSPLIT, $0-8", name)
 			s.choose(maxRows)
 			for rows := maxRows; rows > 0; rows-- {
-				avx512{s, e, tiles, rows}.variant()
+				s.variant(avx512{s, e, tiles, rows}, e, tiles, rows, 4)
 			}
 			s.line("")
 		}
@@ -126,45 +169,9 @@ func (k avx512) acc(row, tile, odd int) string {
 	return fmt.Sprintf("Z%d", 2*(row*k.tiles+tile)+odd)
 }
 
-func (k avx512) variant() {
-	const unroll = 4
-	k.line("rows%d:", k.rows)
-	k.begin()
-	k.setRows(k.rows)
-	k.op("SUBQ $%d, R15", unroll)
-	k.op("JLT single%d", k.rows)
-	k.line("loop%d:", k.rows)
-	for p := range unroll {
-		k.prefetch(k.tiles, k.element)
-		k.column(p, 0)
-		k.column(p, 1)
-	}
-	k.advance(unroll)
-	k.op("SUBQ $%d, R15", unroll)
-	k.op("JGE loop%d", k.rows)
-	k.line("single%d:", k.rows)
-	k.op("ADDQ $%d, R15", unroll)
-	k.op("JEQ tail%d", k.rows)
-	k.line("one%d:", k.rows)
-	k.column(0, 0)
-	k.column(0, 1)
-	k.advance(1)
-	k.op("DECQ R15")
-	k.op("JNE one%d", k.rows)
-	k.line("tail%d:", k.rows)
-	k.op("MOVQ a+0(FP), DI")
-	k.op("CMPQ floatArgs_tail(DI), $0")
-	k.op("JEQ end%d", k.rows)
-	k.column(0, 0)
-	k.line("end%d:", k.rows)
-	k.end()
-}
-
-// begin clears or loads the accumulators.
 func (k avx512) begin() {
 	if k.name == "BF16" {
-		k.op("VPTERNLOGD $255, Z31, Z31, Z31")
-		k.op("VPSLLD $16, Z31, Z31")
+		k.ops("VPTERNLOGD $255, Z31, Z31, Z31", "VPSLLD $16, Z31, Z31")
 	}
 	k.op("CMPQ floatArgs_first(DI), $0")
 	k.op("JEQ load%d", k.rows)
@@ -184,7 +191,6 @@ func (k avx512) begin() {
 	k.line("begun%d:", k.rows)
 }
 
-// end stores the accumulators, or their sums if this was the last call.
 func (k avx512) end() {
 	k.op("CMPQ floatArgs_last(DI), $0")
 	k.op("JNE sum%d", k.rows)
@@ -196,8 +202,7 @@ func (k avx512) end() {
 			k.op("VMOVUPS %s, %d(R9)", k.acc(r, t, 1), 64*r)
 		}
 	}
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("VZEROUPPER", "RET")
 	k.line("sum%d:", k.rows)
 	for t := range k.tiles {
 		k.op("MOVQ (floatArgs_even+%d)(DI), R8", 8*t)
@@ -206,11 +211,9 @@ func (k avx512) end() {
 			k.op("VMOVUPS %s, %d(R8)", k.acc(r, t, 0), 64*r)
 		}
 	}
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("VZEROUPPER", "RET")
 }
 
-// column multiplies the even or odd column of pair p.
 func (k avx512) column(p, odd int) {
 	for t := range k.tiles {
 		w, z := weightRegs[t], 24+2*t+odd
@@ -261,7 +264,7 @@ func avx2Products(s *source) {
 		s.line("TEXT ·%s(SB), NOSPLIT, $0-8", name)
 		s.choose(maxRows)
 		for rows := maxRows; rows > 0; rows-- {
-			avx2{s, e, rows}.variant()
+			s.variant(avx2{s, e, rows}, e, 1, rows, 2)
 		}
 		s.line("")
 	}
@@ -269,45 +272,11 @@ func avx2Products(s *source) {
 
 func (k avx2) acc(row, odd, half int) string { return fmt.Sprintf("Y%d", 4*row+2*odd+half) }
 
-func (k avx2) variant() {
-	const unroll = 2
-	k.line("rows%d:", k.rows)
-	k.begin()
-	k.setRows(k.rows)
-	k.op("SUBQ $%d, R15", unroll)
-	k.op("JLT single%d", k.rows)
-	k.line("loop%d:", k.rows)
-	for p := range unroll {
-		k.prefetch(1, k.element)
-		k.column(p, 0)
-		k.column(p, 1)
-	}
-	k.advance(unroll)
-	k.op("SUBQ $%d, R15", unroll)
-	k.op("JGE loop%d", k.rows)
-	k.line("single%d:", k.rows)
-	k.op("ADDQ $%d, R15", unroll)
-	k.op("JEQ tail%d", k.rows)
-	k.column(0, 0)
-	k.column(0, 1)
-	k.advance(1)
-	k.line("tail%d:", k.rows)
-	k.op("MOVQ a+0(FP), DI")
-	k.op("CMPQ floatArgs_tail(DI), $0")
-	k.op("JEQ end%d", k.rows)
-	k.column(0, 0)
-	k.line("end%d:", k.rows)
-	k.end()
-}
-
 func (k avx2) begin() {
 	if k.name == "BF16" {
-		k.op("VPCMPEQD Y15, Y15, Y15")
-		k.op("VPSLLD $16, Y15, Y15")
+		k.ops("VPCMPEQD Y15, Y15, Y15", "VPSLLD $16, Y15, Y15")
 	}
-	k.op("MOVQ floatArgs_even(DI), R8")
-	k.op("MOVQ floatArgs_odd(DI), R9")
-	k.op("CMPQ floatArgs_first(DI), $0")
+	k.ops("MOVQ floatArgs_even(DI), R8", "MOVQ floatArgs_odd(DI), R9", "CMPQ floatArgs_first(DI), $0")
 	k.op("JEQ load%d", k.rows)
 	for i := range 4 * k.rows {
 		k.op("VXORPS Y%d, Y%d, Y%d", i, i, i)
@@ -324,9 +293,7 @@ func (k avx2) begin() {
 }
 
 func (k avx2) end() {
-	k.op("MOVQ floatArgs_even(DI), R8")
-	k.op("MOVQ floatArgs_odd(DI), R9")
-	k.op("CMPQ floatArgs_last(DI), $0")
+	k.ops("MOVQ floatArgs_even(DI), R8", "MOVQ floatArgs_odd(DI), R9", "CMPQ floatArgs_last(DI), $0")
 	k.op("JNE sum%d", k.rows)
 	for r := range k.rows {
 		for half := range 2 {
@@ -334,8 +301,7 @@ func (k avx2) end() {
 			k.op("VMOVUPS %s, %d(R9)", k.acc(r, 1, half), 64*r+32*half)
 		}
 	}
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("VZEROUPPER", "RET")
 	k.line("sum%d:", k.rows)
 	for r := range k.rows {
 		for half := range 2 {
@@ -343,8 +309,7 @@ func (k avx2) end() {
 			k.op("VMOVUPS %s, %d(R8)", k.acc(r, 0, half), 64*r+32*half)
 		}
 	}
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("VZEROUPPER", "RET")
 }
 
 func (k avx2) column(p, odd int) {

@@ -137,20 +137,13 @@ func (d decoder) begin() {
 	}
 	d.constants()
 	d.line("block:")
-	d.op("MOVQ R10, SI")
-	d.op("MOVQ BX, AX")
-	d.op("MOVQ R13, R8")
+	d.ops("MOVQ R10, SI", "MOVQ BX, AX", "MOVQ R13, R8")
 	d.scales()
 }
 
 // end goes on with the next block, if there is one.
 func (d decoder) end() {
-	d.op("ADDQ DX, R10")
-	d.op("ADDQ R15, BX")
-	d.op("DECQ R11")
-	d.op("JNE block")
-	d.op("VZEROUPPER")
-	d.op("RET")
+	d.ops("ADDQ DX, R10", "ADDQ R15, BX", "DECQ R11", "JNE block", "VZEROUPPER", "RET")
 	d.implied()
 	if d.format == "affine" {
 		d.pointed()
@@ -161,9 +154,7 @@ func (d decoder) end() {
 // scales loads the scales and biases; R9 is 0 for bf16, 1 for f16 and 2 for f32, 3 and 4 for
 // f16 and f32 that imply the biases, decodePoints more than the first three where codes have zero points.
 func (d decoder) scales() {
-	d.op("CMPQ R9, $1")
-	d.op("JEQ half")
-	d.op("JGT full")
+	d.ops("CMPQ R9, $1", "JEQ half", "JGT full")
 	for h := range d.halves() {
 		d.both(h, 2, "VPMOVZXWD")
 		d.op("VPSLLD $16, %s, %s", d.scale(h), d.scale(h))
@@ -179,10 +170,7 @@ func (d decoder) scales() {
 	d.op("JMP scaled")
 	d.line("full:")
 	if d.format == "affine" {
-		d.op("CMPQ R9, $const_decodePoints")
-		d.op("JGE pointed")
-		d.op("CMPQ R9, $3")
-		d.op("JGE implied")
+		d.ops("CMPQ R9, $const_decodePoints", "JGE pointed", "CMPQ R9, $3", "JGE implied")
 	}
 	for h := range d.halves() {
 		d.both(h, 4, "VMOVUPS")
@@ -223,10 +211,7 @@ func (d decoder) pointed() {
 			d.op("%s %d(AX), %s", load, 8*size*h, d.scale(h))
 		}
 	}
-	d.op("TESTQ $1, R9")
-	d.op("JNZ pointedHalf")
-	d.op("TESTQ $2, R9")
-	d.op("JNZ pointedFull")
+	d.ops("TESTQ $1, R9", "JNZ pointedHalf", "TESTQ $2, R9", "JNZ pointedFull")
 	load(2, "VPMOVZXWD")
 	for h := range d.halves() {
 		d.op("VPSLLD $16, %s, %s", d.scale(h), d.scale(h))
@@ -238,13 +223,11 @@ func (d decoder) pointed() {
 	d.line("pointedFull:")
 	load(4, "VMOVUPS")
 	d.line("points:")
-	d.op("MOVQ a+0(FP), CX")
-	d.op("ADDQ decodeArgs_zeros(CX), AX")
+	d.ops("MOVQ a+0(FP), CX", "ADDQ decodeArgs_zeros(CX), AX")
 	for h := range d.halves() {
 		d.op("VBROADCASTSS decodeArgs_zero(CX), %s", d.bias(h))
 	}
-	d.op("CMPQ AX, BX")
-	d.op("JEQ scaled")
+	d.ops("CMPQ AX, BX", "JEQ scaled")
 	for h := range d.halves() {
 		d.op("VPMOVZXBD %d(AX), %s", 8*h, d.v(0))
 		d.op("VCVTDQ2PS %s, %s", d.v(0), d.v(0))
@@ -274,8 +257,7 @@ func (d decoder) function() {
 	}
 	d.op("SHRQ $4, R8")
 	if d.format == "affine" {
-		d.op("CMPQ R9, $const_decodePoints")
-		d.op("JGE pointedStep")
+		d.ops("CMPQ R9, $const_decodePoints", "JGE pointedStep")
 	}
 	d.steps("step", false)
 	d.line("decoded:")
@@ -296,8 +278,7 @@ func (d decoder) steps(label string, pointed bool) {
 	if second > 0 {
 		d.op("ADDQ $%d, R12", second)
 	}
-	d.op("ADDQ $1024, DI")
-	d.op("DECQ R8")
+	d.ops("ADDQ $1024, DI", "DECQ R8")
 	d.op("JNE %s", label)
 }
 
@@ -459,28 +440,19 @@ func (d decoder) bytes() {
 		d.ordinary()
 	}
 	d.line("column:")
-	d.op("VPMOVSXBW (SI), Y0")
-	d.op("VPSLLW $7, Y0, Y0")
-	d.op("VPAND Y6, Y0, Y0")
-	d.op("VPOR Y7, Y0, Y1")
-	d.op("VPCMPEQW Y6, Y1, Y1")
+	d.ops("VPMOVSXBW (SI), Y0", "VPSLLW $7, Y0, Y0", "VPAND Y6, Y0, Y0", "VPOR Y7, Y0, Y1", "VPCMPEQW Y6, Y1, Y1")
 	d.op("VPOR Y1, Y0, Y0")
 	if d.wide {
 		d.op("VCVTPH2PS Y0, Z2")
 	} else {
-		d.op("VEXTRACTI128 $1, Y0, X3")
-		d.op("VCVTPH2PS X0, Y2")
-		d.op("VCVTPH2PS X3, Y3")
+		d.ops("VEXTRACTI128 $1, Y0, X3", "VCVTPH2PS X0, Y2", "VCVTPH2PS X3, Y3")
 	}
 	for h := range d.halves() {
 		d.op("VMULPS %s, %s, %s", d.v(8), d.v(2+h), d.v(2+h))
 		d.op("VMULPS %s, %s, %s", d.scale(h), d.v(2+h), d.v(2+h))
 		d.op("VMOVUPS %s, %d(DI)", d.v(2+h), 32*h)
 	}
-	d.op("ADDQ $16, SI")
-	d.op("ADDQ $64, DI")
-	d.op("DECQ R8")
-	d.op("JNE column")
+	d.ops("ADDQ $16, SI", "ADDQ $64, DI", "DECQ R8", "JNE column")
 	d.line("done:")
 	d.end()
 }
@@ -488,37 +460,14 @@ func (d decoder) bytes() {
 // ordinary decodes a block without NaN whose scales, times 256, are finite, two columns at
 // once; then one multiplication is as good as two. Others are left to the loop after it.
 func (d decoder) ordinary() {
-	d.op("TESTQ $3, R8")
-	d.op("JNE column")
-	d.op("VMULPS Z8, Z12, Z13")
+	d.ops("TESTQ $3, R8", "JNE column", "VMULPS Z8, Z12, Z13")
 	d.op("VFPCLASSPSZ $0x99, Z13, K1") // infinite or NaN
-	d.op("MOVQ SI, CX")
-	d.op("SHRQ $2, R8")
+	d.ops("MOVQ SI, CX", "SHRQ $2, R8")
 	d.line("check:")
-	d.op("VPORD (CX), Z9, Z0")
-	d.op("VPCMPEQB Z10, Z0, K2")
-	d.op("KORQ K2, K1, K1")
-	d.op("ADDQ $64, CX")
-	d.op("DECQ R8")
-	d.op("JNE check")
-	d.op("MOVQ R13, R8")
-	d.op("KORTESTQ K1, K1")
-	d.op("JNE column")
-	d.op("SHRQ $1, R8")
+	d.ops("VPORD (CX), Z9, Z0", "VPCMPEQB Z10, Z0, K2", "KORQ K2, K1, K1", "ADDQ $64, CX", "DECQ R8", "JNE check")
+	d.ops("MOVQ R13, R8", "KORTESTQ K1, K1", "JNE column", "SHRQ $1, R8")
 	d.line("pair:")
-	d.op("VPMOVSXBW (SI), Z0")
-	d.op("VPSLLW $7, Z0, Z0")
-	d.op("VPANDD Z6, Z0, Z0")
-	d.op("VEXTRACTI64X4 $1, Z0, Y1")
-	d.op("VCVTPH2PS Y0, Z2")
-	d.op("VCVTPH2PS Y1, Z3")
-	d.op("VMULPS Z13, Z2, Z2")
-	d.op("VMULPS Z13, Z3, Z3")
-	d.op("VMOVUPS Z2, (DI)")
-	d.op("VMOVUPS Z3, 64(DI)")
-	d.op("ADDQ $32, SI")
-	d.op("ADDQ $128, DI")
-	d.op("DECQ R8")
-	d.op("JNE pair")
-	d.op("JMP done")
+	d.ops("VPMOVSXBW (SI), Z0", "VPSLLW $7, Z0, Z0", "VPANDD Z6, Z0, Z0", "VEXTRACTI64X4 $1, Z0, Y1", "VCVTPH2PS Y0, Z2")
+	d.ops("VCVTPH2PS Y1, Z3", "VMULPS Z13, Z2, Z2", "VMULPS Z13, Z3, Z3", "VMOVUPS Z2, (DI)", "VMOVUPS Z3, 64(DI)")
+	d.ops("ADDQ $32, SI", "ADDQ $128, DI", "DECQ R8", "JNE pair", "JMP done")
 }

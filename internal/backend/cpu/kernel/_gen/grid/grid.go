@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"go/format"
 	"log"
+	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel/_gen/fold"
 )
@@ -36,6 +37,9 @@ func (s *source) line(format string, args ...any) { fmt.Fprintf(&s.Buffer, forma
 
 // op is one instruction, its operands in the assembler's order, destination last.
 func (s *source) op(format string, args ...any) { s.line("\t"+format, args...) }
+
+// ops are instructions in turn.
+func (s *source) ops(list ...string) { s.op("%s", strings.Join(list, "\n\t")) }
 
 // sprint is an operand.
 func sprint(format string, args ...any) string { return fmt.Sprintf(format, args...) }
@@ -71,6 +75,13 @@ var grids = []grid{
 
 // ones reports whether the format has deltas instead of signs.
 func (g grid) ones() bool { return g.signs == 0 }
+
+// open begins an expander of a format.
+func (s *source) open(g grid, set string) {
+	s.line("\nTEXT ·expand%s%s(SB), NOSPLIT, $0-8", g.name, set)
+	s.ops("MOVQ a+0(FP), AX", "MOVQ expandArgs_dst(AX), DI", "MOVQ expandArgs_src(AX), SI", "MOVQ expandArgs_table(AX), R8")
+	s.op("MOVQ expandArgs_count(AX), CX")
+}
 
 // ahead is how many bytes before memory is needed it is asked for.
 const ahead = 4608

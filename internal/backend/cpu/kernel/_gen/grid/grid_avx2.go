@@ -63,12 +63,7 @@ type expand2 struct {
 }
 
 func (k expand2) write() {
-	k.line("\nTEXT ·expand%sAVX2(SB), NOSPLIT, $0-8", k.name)
-	k.op("MOVQ a+0(FP), AX")
-	k.op("MOVQ expandArgs_dst(AX), DI")
-	k.op("MOVQ expandArgs_src(AX), SI")
-	k.op("MOVQ expandArgs_table(AX), R8")
-	k.op("MOVQ expandArgs_count(AX), CX")
+	k.open(k.grid, "AVX2")
 	k.line("super:")
 	if k.high > 0 {
 		k.indices()
@@ -86,10 +81,7 @@ func (k expand2) write() {
 	}
 	k.op("ADDQ $%d, SI", k.size)
 	k.op("ADDQ $%d, DI", expandedSize)
-	k.op("DECQ CX")
-	k.op("JNZ super")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("DECQ CX", "JNZ super", "VZEROUPPER", "RET")
 }
 
 // indices writes whole indices to the arguments, 16 bits each.
@@ -103,8 +95,7 @@ func (k expand2) indices() {
 	}
 	bits := map[uint32]int{0x100: 1, 0x300: 2, 0x700: 3}[k.mask]
 	k.op("LEAQ %d(SI), R9", k.high)
-	k.op("MOVQ SI, BX")
-	k.op("LEAQ expandArgs_indices(AX), R11")
+	k.ops("MOVQ SI, BX", "LEAQ expandArgs_indices(AX), R11")
 	k.op("MOVQ $%d, R10", 256/k.entry/per)
 	k.line("indices:")
 	if step == 32 {
@@ -130,8 +121,7 @@ func (k expand2) indices() {
 	k.op("ADDQ $%d, R9", step)
 	k.op("ADDQ $%d, BX", 16*per)
 	k.op("ADDQ $%d, R11", 32*per)
-	k.op("DECQ R10")
-	k.op("JNZ indices")
+	k.ops("DECQ R10", "JNZ indices")
 }
 
 // copyEntries copies the entries of 16 rows, index after index.
@@ -160,18 +150,14 @@ func (k expand2) copyEntries() {
 	}
 	k.op("ADDQ $%d, BX", 16*size)
 	k.op("ADDQ $%d, R12", 16*k.entry)
-	k.op("DECQ R10")
-	k.op("JNZ entries")
+	k.ops("DECQ R10", "JNZ entries")
 }
 
 // factorBytes writes the factors, 2f+1.
 func (k expand2) factorBytes() {
 	words := func(g, groups int) {
-		k.op("VPAND gridThreeBits2<>(SB), Y0, Y0")
-		k.op("VPADDW Y0, Y0, Y0")
-		k.op("VPOR gridWordOne2<>(SB), Y0, Y0")
-		k.op("VPACKUSWB Y0, Y0, Y0")
-		k.op("VPERMQ $0x08, Y0, Y0")
+		k.ops("VPAND gridThreeBits2<>(SB), Y0, Y0", "VPADDW Y0, Y0, Y0", "VPOR gridWordOne2<>(SB), Y0, Y0")
+		k.ops("VPACKUSWB Y0, Y0, Y0", "VPERMQ $0x08, Y0, Y0")
 		for i := range groups {
 			k.op("VMOVDQU X0, %d(DI)", atFactors+16*(g+i))
 		}
@@ -194,17 +180,13 @@ func (k expand2) factorBytes() {
 	default:
 		for i := range k.groups / 2 {
 			k.op("VPMOVZXBW %d(SI), Y0", k.factors+16*i)
-			k.op("VPSLLW $4, Y0, Y1")
-			k.op("VPOR Y1, Y0, Y0")
-			k.op("VPAND gridLow2<>(SB), Y0, Y0")
-			k.op("VPADDB Y0, Y0, Y0")
+			k.ops("VPSLLW $4, Y0, Y1", "VPOR Y1, Y0, Y0", "VPAND gridLow2<>(SB), Y0, Y0", "VPADDB Y0, Y0, Y0")
 			k.op("VPOR gridOne2<>(SB), Y0, Y0")
 			if k.groups == 16 {
 				k.op("VMOVDQU Y0, %d(DI)", atFactors+32*i)
 				continue
 			}
-			k.op("VPERM2I128 $0x00, Y0, Y0, Y1")
-			k.op("VPERM2I128 $0x11, Y0, Y0, Y0")
+			k.ops("VPERM2I128 $0x00, Y0, Y0, Y1", "VPERM2I128 $0x11, Y0, Y0, Y0")
 			k.op("VMOVDQU Y1, %d(DI)", atFactors+64*i)
 			k.op("VMOVDQU Y0, %d(DI)", atFactors+64*i+32)
 		}
@@ -224,9 +206,7 @@ func (k expand2) scales() {
 			k.op("VPSLLW $%d, Y1, Y1", 4*i)
 			k.op("VPOR Y1, Y0, Y0")
 		}
-		k.op("VEXTRACTI128 $1, Y0, X1")
-		k.op("VCVTPH2PS X0, Y0")
-		k.op("VCVTPH2PS X1, Y1")
+		k.ops("VEXTRACTI128 $1, Y0, X1", "VCVTPH2PS X0, Y0", "VCVTPH2PS X1, Y1")
 	} else {
 		k.op("VCVTPH2PS %d(SI), Y0", k.halves)
 		k.op("VCVTPH2PS %d(SI), Y1", k.halves+16)
@@ -242,8 +222,7 @@ func (k expand2) scales() {
 // deltas subtracts two where there is one.
 func (k expand2) deltas() {
 	k.op("LEAQ %d(SI), R9", k.high)
-	k.op("MOVQ DI, R12")
-	k.op("MOVQ $8, R10")
+	k.ops("MOVQ DI, R12", "MOVQ $8, R10")
 	k.line("deltas:")
 	for half := range 2 {
 		k.op("VPMOVZXWD %d(R9), Y0", 16*half)
@@ -254,8 +233,7 @@ func (k expand2) deltas() {
 				k.op("VPSLLD $16, Y0, Y1")
 			}
 			if n == 0 || k.name == "IQ1M" {
-				k.op("VPSRAD $31, Y1, Y1")
-				k.op("VPAND gridTwo2<>(SB), Y1, Y1")
+				k.ops("VPSRAD $31, Y1, Y1", "VPAND gridTwo2<>(SB), Y1, Y1")
 			}
 			for i := range 2 {
 				at := 64*(2*n+i) + 32*half
@@ -265,10 +243,7 @@ func (k expand2) deltas() {
 			}
 		}
 	}
-	k.op("ADDQ $32, R9")
-	k.op("ADDQ $512, R12")
-	k.op("DECQ R10")
-	k.op("JNZ deltas")
+	k.ops("ADDQ $32, R9", "ADDQ $512, R12", "DECQ R10", "JNZ deltas")
 }
 
 // evenSigns writes all signs to the arguments: see expand512.
@@ -279,8 +254,7 @@ func (k expand2) evenSigns() {
 		for i := range 7 {
 			k.op("VMOVDQU %d(SI), Y%d", k.signs+64*i+at, i)
 		}
-		k.op("VPSRLQ $3, Y4, Y7")
-		k.op("VPAND gridBit02<>(SB), Y7, Y7")
+		k.ops("VPSRLQ $3, Y4, Y7", "VPAND gridBit02<>(SB), Y7, Y7")
 		for i := range 2 {
 			k.op("VPSRLQ $%d, Y%d, Y8", 2-i, 5+i)
 			k.op("VPAND gridBit%d2<>(SB), Y8, Y8", 1+i)
@@ -295,8 +269,7 @@ func (k expand2) evenSigns() {
 				k.op("VPSRLQ $%d, Y8, Y9", i)
 				k.op("VPXOR Y9, Y8, Y8")
 			}
-			k.op("VPAND gridBit02<>(SB), Y8, Y8")
-			k.op("VPSLLQ $3, Y8, Y8")
+			k.ops("VPAND gridBit02<>(SB), Y8, Y8", "VPSLLQ $3, Y8, Y8")
 			k.op("VPOR Y8, Y%[1]d, Y%[1]d", 4+n)
 			k.op("VMOVDQU Y%d, %d(R9)", n, 64*n+at)
 			k.op("VMOVDQU Y%d, %d(R9)", 4+n, 64*(4+n)+at)
@@ -311,28 +284,19 @@ func (k expand2) applySigns() {
 	} else {
 		k.op("LEAQ %d(SI), R9", k.signs)
 	}
-	k.op("VMOVDQU gridSpread2<>(SB), Y4")
-	k.op("VMOVDQU gridEach2<>(SB), Y5")
-	k.op("VMOVDQU gridMiddle2<>(SB), Y6")
-	k.op("MOVQ DI, R12")
+	k.ops("VMOVDQU gridSpread2<>(SB), Y4", "VMOVDQU gridEach2<>(SB), Y5", "VMOVDQU gridMiddle2<>(SB), Y6", "MOVQ DI, R12")
 	k.op("MOVQ $8, R10")
 	k.line("signs:")
 	for v := range 8 {
 		for half := range 2 {
 			k.op("VPBROADCASTD %d(R9), Y0", 64*(4*(v%2)+v/2)+4*half)
-			k.op("VPSHUFB Y4, Y0, Y0")
-			k.op("VPAND Y5, Y0, Y0")
-			k.op("VPCMPEQB Y5, Y0, Y0")
+			k.ops("VPSHUFB Y4, Y0, Y0", "VPAND Y5, Y0, Y0", "VPCMPEQB Y5, Y0, Y0")
 			k.op("VMOVDQU %d(R12), Y1", 64*v+32*half)
-			k.op("VPSUBB Y1, Y6, Y2")
-			k.op("VPBLENDVB Y0, Y2, Y1, Y1")
+			k.ops("VPSUBB Y1, Y6, Y2", "VPBLENDVB Y0, Y2, Y1, Y1")
 			k.op("VMOVDQU Y1, %d(R12)", 64*v+32*half)
 		}
 	}
-	k.op("ADDQ $8, R9")
-	k.op("ADDQ $512, R12")
-	k.op("DECQ R10")
-	k.op("JNZ signs")
+	k.ops("ADDQ $8, R9", "ADDQ $512, R12", "DECQ R10", "JNZ signs")
 }
 
 // product2 multiplies m rows with expanded superblocks.
@@ -346,35 +310,26 @@ func (k product2) sum(m int) string   { return sprint("Y%d", k.m+m) }
 
 func (k product2) write() {
 	k.line("\nTEXT ·gridAVX2Rows%d(SB), NOSPLIT, $0-8", k.m)
-	k.op("MOVQ a+0(FP), AX")
-	k.op("MOVQ integerArgs_weights(AX), R8")
-	k.op("MOVQ integerArgs_out(AX), R9")
-	k.op("MOVQ integerArgs_tiles(AX), R10")
-	k.op("SHLQ $1, R10")
+	k.ops("MOVQ a+0(FP), AX", "MOVQ integerArgs_weights(AX), R8", "MOVQ integerArgs_out(AX), R9")
+	k.ops("MOVQ integerArgs_tiles(AX), R10", "SHLQ $1, R10")
 	k.line("tile:")
 	for m := range k.m {
 		k.op("VPXOR %[1]s, %[1]s, %[1]s", k.float(m))
 	}
-	k.op("CMPQ integerArgs_more(AX), $0")
-	k.op("JEQ begin")
+	k.ops("CMPQ integerArgs_more(AX), $0", "JEQ begin")
 	for m := range k.m {
 		k.op("VMOVUPS %d(R9), %s", 64*m, k.float(m))
 	}
 	k.line("begin:")
-	k.op("MOVQ integerArgs_acts(AX), DX")
-	k.op("MOVQ integerArgs_supers(AX), R12")
-	k.op("MOVQ R8, R11")
+	k.ops("MOVQ integerArgs_acts(AX), DX", "MOVQ integerArgs_supers(AX), R12", "MOVQ R8, R11")
 	k.line("super:")
 	k.op("MOVQ R8, SI")
 	k.op("LEAQ %d(R8), R13", atFactors)
 	// Factors are bytes: those of the second half of a tile lie 8 bytes further, codes and scales 32.
-	k.op("TESTQ $1, R10")
-	k.op("JZ first")
-	k.op("SUBQ $24, R13")
+	k.ops("TESTQ $1, R10", "JZ first", "SUBQ $24, R13")
 	k.line("first:")
 	k.op("LEAQ %d(DX), R14", 256*k.m+4*k.m)
-	k.op("MOVQ DX, BX")
-	k.op("MOVQ $8, CX")
+	k.ops("MOVQ DX, BX", "MOVQ $8, CX")
 	for m := range k.m {
 		k.op("VPXOR %[1]s, %[1]s, %[1]s", k.sum(m))
 	}
@@ -382,21 +337,16 @@ func (k product2) write() {
 	for g := range 2 {
 		k.group(g)
 	}
-	k.op("VPBLENDW $0xaa, Y10, Y9, Y9")
-	k.op("VPXOR Y10, Y10, Y10")
-	k.op("VPSUBW Y9, Y10, Y9")
-	k.op("VPSLLW $6, Y9, Y9")
+	k.ops("VPBLENDW $0xaa, Y10, Y9, Y9", "VPXOR Y10, Y10, Y10", "VPSUBW Y9, Y10, Y9", "VPSLLW $6, Y9, Y9")
 	for m := range k.m {
 		k.op("VPBROADCASTD %d(R14), Y11", 4*m)
 		k.op("VPMADDWD Y9, Y11, Y11")
 		k.op("VPADDD Y11, %[1]s, %[1]s", k.sum(m))
 	}
-	k.op("ADDQ $512, SI")
-	k.op("ADDQ $32, R13")
+	k.ops("ADDQ $512, SI", "ADDQ $32, R13")
 	k.op("ADDQ $%d, R14", 4*k.m)
 	k.op("ADDQ $%d, BX", 32*k.m)
-	k.op("DECQ CX")
-	k.op("JNZ pair")
+	k.ops("DECQ CX", "JNZ pair")
 	k.op("VMOVUPS %d(R8), Y9", codesSize)
 	for m := range k.m {
 		k.op("VCVTDQ2PS %[1]s, %[1]s", k.sum(m))
@@ -406,27 +356,16 @@ func (k product2) write() {
 	}
 	k.op("MOVQ R14, DX")
 	k.op("ADDQ $%d, R8", expandedSize)
-	k.op("DECQ R12")
-	k.op("JNZ super")
+	k.ops("DECQ R12", "JNZ super")
 	for m := range k.m {
 		k.op("VMOVUPS %s, %d(R9)", k.float(m), 64*m)
 	}
 	// The second half of the tile, or the next tile.
-	k.op("DECQ R10")
-	k.op("JZ done")
-	k.op("TESTQ $1, R10")
-	k.op("JZ next")
-	k.op("LEAQ 32(R11), R8")
-	k.op("ADDQ $32, R9")
-	k.op("JMP tile")
+	k.ops("DECQ R10", "JZ done", "TESTQ $1, R10", "JZ next", "LEAQ 32(R11), R8", "ADDQ $32, R9", "JMP tile")
 	k.line("next:")
-	k.op("SUBQ $32, R8")
-	k.op("SUBQ $32, R9")
-	k.op("ADDQ integerArgs_outTile(AX), R9")
-	k.op("JMP tile")
+	k.ops("SUBQ $32, R8", "SUBQ $32, R9", "ADDQ integerArgs_outTile(AX), R9", "JMP tile")
 	k.line("done:")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("VZEROUPPER", "RET")
 }
 
 // group multiplies a group, the first or second of a pair, and leaves its factors in Y9 or Y10, twice each.

@@ -50,15 +50,9 @@ func (k expand512) constant(x uint32, z int) {
 }
 
 func (k expand512) write() {
-	k.line("\nTEXT ·expand%sAVX512(SB), NOSPLIT, $0-8", k.name)
-	k.op("MOVQ a+0(FP), AX")
-	k.op("MOVQ expandArgs_dst(AX), DI")
-	k.op("MOVQ expandArgs_src(AX), SI")
-	k.op("MOVQ expandArgs_table(AX), R8")
-	k.op("MOVQ expandArgs_count(AX), CX")
+	k.open(k.grid, "AVX512")
 	k.constant(0x80808080, 31)
-	k.op("VMOVDQU32 gridEven<>(SB), Z30")
-	k.op("VMOVDQU32 gridOdd<>(SB), Z29")
+	k.ops("VMOVDQU32 gridEven<>(SB), Z30", "VMOVDQU32 gridOdd<>(SB), Z29")
 	if k.mask > 0 {
 		k.constant(k.mask, 28)
 	}
@@ -96,14 +90,9 @@ func (k expand512) write() {
 		k.op("PREFETCHT0 %d(SI)", ahead+64*l)
 	}
 	k.op("ADDQ $%d, SI", k.size/4)
-	k.op("ADDQ $1024, DI")
-	k.op("DECQ R10")
-	k.op("JNZ step")
+	k.ops("ADDQ $1024, DI", "DECQ R10", "JNZ step")
 	k.op("ADDQ $%d, DI", expandedSize-codesSize)
-	k.op("DECQ CX")
-	k.op("JNZ super")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("DECQ CX", "JNZ super", "VZEROUPPER", "RET")
 }
 
 // highStep is how many bytes high bits of n times 32 columns take.
@@ -142,17 +131,12 @@ func (k expand512) factorBytes() {
 		k.constant(0x01010101, 3)
 		for i := range k.groups / 4 {
 			k.op("VPMOVZXBW %d(SI), Z0", k.factors+32*i)
-			k.op("VPSLLW $4, Z0, Z1")
-			k.op("VPORD Z1, Z0, Z0")
-			k.op("VPANDD Z2, Z0, Z0")
-			k.op("VPADDB Z0, Z0, Z0")
-			k.op("VPORD Z3, Z0, Z0")
+			k.ops("VPSLLW $4, Z0, Z1", "VPORD Z1, Z0, Z0", "VPANDD Z2, Z0, Z0", "VPADDB Z0, Z0, Z0", "VPORD Z3, Z0, Z0")
 			if k.groups == 16 {
 				k.op("VMOVDQU32 Z0, %d(DI)", atFactors+64*i)
 				continue
 			}
-			k.op("VSHUFI32X4 $0x50, Z0, Z0, Z1")
-			k.op("VSHUFI32X4 $0xfa, Z0, Z0, Z0")
+			k.ops("VSHUFI32X4 $0x50, Z0, Z0, Z1", "VSHUFI32X4 $0xfa, Z0, Z0, Z0")
 			k.op("VMOVDQU32 Z1, %d(DI)", atFactors+128*i)
 			k.op("VMOVDQU32 Z0, %d(DI)", atFactors+128*i+64)
 		}
@@ -167,10 +151,7 @@ func (k expand512) wordConstants() {
 
 // factorWords writes factors from the lowest three bits of words in Y1 for groups g and on.
 func (k expand512) factorWords(g, groups int) {
-	k.op("VPAND Y2, Y1, Y1")
-	k.op("VPADDW Y1, Y1, Y1")
-	k.op("VPOR Y3, Y1, Y1")
-	k.op("VPMOVWB Y1, X1")
+	k.ops("VPAND Y2, Y1, Y1", "VPADDW Y1, Y1, Y1", "VPOR Y3, Y1, Y1", "VPMOVWB Y1, X1")
 	for i := range groups {
 		k.op("VMOVDQU X1, %d(DI)", atFactors+16*(g+i))
 	}
@@ -211,24 +192,16 @@ func (k expand512) evenSigns() {
 	for i := range 7 {
 		k.op("VMOVDQU64 %d(SI), Z%d", k.signs+64*i, i)
 	}
-	k.op("VPSRLQ $3, Z4, Z7")
-	k.op("VPANDQ Z9, Z7, Z7")
-	k.op("VPSRLQ $2, Z5, Z12")
-	k.op("VPTERNLOGQ $0xf8, Z10, Z12, Z7 // or of and")
-	k.op("VPSRLQ $1, Z6, Z12")
-	k.op("VPTERNLOGQ $0xf8, Z11, Z12, Z7")
+	k.ops("VPSRLQ $3, Z4, Z7", "VPANDQ Z9, Z7, Z7", "VPSRLQ $2, Z5, Z12", "VPTERNLOGQ $0xf8, Z10, Z12, Z7 // or of and")
+	k.ops("VPSRLQ $1, Z6, Z12", "VPTERNLOGQ $0xf8, Z11, Z12, Z7")
 	for n := range 4 {
 		low, high := n, 4+n
 		if n < 3 {
 			k.op("VPANDQ Z8, Z%[1]d, Z%[1]d", high)
 		}
 		k.op("VPXORQ Z%d, Z%d, Z12", low, high)
-		k.op("VPSRLQ $2, Z12, Z13")
-		k.op("VPXORQ Z13, Z12, Z12")
-		k.op("VPSRLQ $1, Z12, Z13")
-		k.op("VPXORQ Z13, Z12, Z12")
-		k.op("VPANDQ Z9, Z12, Z12")
-		k.op("VPSLLQ $3, Z12, Z12")
+		k.ops("VPSRLQ $2, Z12, Z13", "VPXORQ Z13, Z12, Z12", "VPSRLQ $1, Z12, Z13", "VPXORQ Z13, Z12, Z12")
+		k.ops("VPANDQ Z9, Z12, Z12", "VPSLLQ $3, Z12, Z12")
 		k.op("VPORQ Z12, Z%[1]d, Z%[1]d", high)
 		k.op("VMOVDQU64 Z%d, %d(R9)", low, 64*low)
 		k.op("VMOVDQU64 Z%d, %d(R9)", high, 64*high)
@@ -245,8 +218,7 @@ func (k expand512) columns(h int) {
 			for half := range 2 {
 				j := 8*h + 2*n + half
 				k.index(j)
-				k.op("KXNORW K1, K1, K1")
-				k.op("VPGATHERDD (R8)(Z1*4), K1, Z2")
+				k.ops("KXNORW K1, K1, K1", "VPGATHERDD (R8)(Z1*4), K1, Z2")
 				k.sign(h, n, half, "Z2")
 				k.op("VMOVDQU32 Z2, %d(DI)", 64*j)
 			}
@@ -256,14 +228,8 @@ func (k expand512) columns(h int) {
 			k.op("VPTESTMD Z26, Z0, K2")
 		}
 		k.index(4*h + n)
-		k.op("VEXTRACTI64X4 $1, Z1, Y2")
-		k.op("KXNORW K1, K1, K1")
-		k.op("VPGATHERDQ (R8)(Y1*8), K1, Z3")
-		k.op("KXNORW K1, K1, K1")
-		k.op("VPGATHERDQ (R8)(Y2*8), K1, Z4")
-		k.op("VMOVDQA64 Z30, Z5")
-		k.op("VPERMI2D Z4, Z3, Z5")
-		k.op("VPERMT2D Z4, Z29, Z3")
+		k.ops("VEXTRACTI64X4 $1, Z1, Y2", "KXNORW K1, K1, K1", "VPGATHERDQ (R8)(Y1*8), K1, Z3", "KXNORW K1, K1, K1")
+		k.ops("VPGATHERDQ (R8)(Y2*8), K1, Z4", "VMOVDQA64 Z30, Z5", "VPERMI2D Z4, Z3, Z5", "VPERMT2D Z4, Z29, Z3")
 		for half, z := range []string{"Z5", "Z3"} {
 			k.sign(h, n, half, z)
 			k.op("VMOVDQU32 %s, %d(DI)", z, 64*(8*h+2*n+half))
@@ -277,14 +243,12 @@ func (k expand512) loadHigh(h int) {
 	case k.ones():
 		k.op("VPMOVZXWD %d(R11), Z0", 32*h)
 		if k.name == "IQ1S" {
-			k.op("VPSLLD $16, Z0, Z1")
-			k.op("VPMOVD2M Z1, K2")
+			k.ops("VPSLLD $16, Z0, Z1", "VPMOVD2M Z1, K2")
 		}
 		k.op("VPROLD $8, Z0, Z0")
 	case k.name == "IQ2XS": // those of the second 32 follow
 		if h == 0 {
-			k.op("VPMOVZXBD (R11), Z0")
-			k.op("VPROLD $8, Z0, Z0")
+			k.ops("VPMOVZXBD (R11), Z0", "VPROLD $8, Z0, Z0")
 		}
 	default:
 		k.op("VPMOVZXBD %d(R11), Z0", 16*h)
@@ -323,25 +287,18 @@ func (k product512) int(m int) string   { return sprint("Z%d", 2*k.m+m) }
 
 func (k product512) write() {
 	k.line("\nTEXT ·gridAVX512Rows%d(SB), NOSPLIT, $0-8", k.m)
-	k.op("MOVQ a+0(FP), AX")
-	k.op("MOVQ integerArgs_weights(AX), R8")
-	k.op("MOVQ integerArgs_out(AX), R9")
-	k.op("MOVQ integerArgs_tiles(AX), R10")
-	k.op("MOVQ integerArgs_more(AX), CX")
-	k.op("NEGQ CX")
-	k.op("KMOVW CX, K2")
+	k.ops("MOVQ a+0(FP), AX", "MOVQ integerArgs_weights(AX), R8", "MOVQ integerArgs_out(AX), R9")
+	k.ops("MOVQ integerArgs_tiles(AX), R10", "MOVQ integerArgs_more(AX), CX", "NEGQ CX", "KMOVW CX, K2")
 	k.line("tile:")
 	for m := range k.m {
 		k.op("VMOVUPS.Z %d(R9), K2, %s", 64*m, k.float(m))
 	}
-	k.op("MOVQ integerArgs_acts(AX), DX")
-	k.op("MOVQ integerArgs_supers(AX), R12")
+	k.ops("MOVQ integerArgs_acts(AX), DX", "MOVQ integerArgs_supers(AX), R12")
 	k.line("super:")
 	k.op("MOVQ R8, SI")
 	k.op("LEAQ %d(R8), R13", atFactors)
 	k.op("LEAQ %d(DX), R14", 256*k.m+4*k.m)
-	k.op("MOVQ DX, BX")
-	k.op("MOVQ $8, CX")
+	k.ops("MOVQ DX, BX", "MOVQ $8, CX")
 	for m := range k.m {
 		k.op("VPXORD %[1]s, %[1]s, %[1]s", k.sum(m))
 	}
@@ -349,20 +306,15 @@ func (k product512) write() {
 	for g := range 2 {
 		k.group(g)
 	}
-	k.op("VPSLLD $16, Z29, Z29")
-	k.op("VPORD Z29, Z28, Z28")
-	k.op("VPXORD Z29, Z29, Z29")
-	k.op("VPSUBW Z28, Z29, Z28")
+	k.ops("VPSLLD $16, Z29, Z29", "VPORD Z29, Z28, Z28", "VPXORD Z29, Z29, Z29", "VPSUBW Z28, Z29, Z28")
 	k.op("VPSLLW $6, Z28, Z28")
 	for m := range k.m {
 		k.op("VPDPWSSD.BCST %d(R14), Z28, %s", 4*m, k.sum(m))
 	}
-	k.op("ADDQ $512, SI")
-	k.op("ADDQ $32, R13")
+	k.ops("ADDQ $512, SI", "ADDQ $32, R13")
 	k.op("ADDQ $%d, R14", 4*k.m)
 	k.op("ADDQ $%d, BX", 32*k.m)
-	k.op("DECQ CX")
-	k.op("JNZ pair")
+	k.ops("DECQ CX", "JNZ pair")
 	k.op("VMOVUPS %d(R8), Z28", codesSize)
 	for m := range k.m {
 		k.op("VCVTDQ2PS %[1]s, %[1]s", k.sum(m))
@@ -371,16 +323,11 @@ func (k product512) write() {
 	}
 	k.op("MOVQ R14, DX")
 	k.op("ADDQ $%d, R8", expandedSize)
-	k.op("DECQ R12")
-	k.op("JNZ super")
+	k.ops("DECQ R12", "JNZ super")
 	for m := range k.m {
 		k.op("VMOVUPS %s, %d(R9)", k.float(m), 64*m)
 	}
-	k.op("ADDQ integerArgs_outTile(AX), R9")
-	k.op("DECQ R10")
-	k.op("JNZ tile")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("ADDQ integerArgs_outTile(AX), R9", "DECQ R10", "JNZ tile", "VZEROUPPER", "RET")
 }
 
 // group multiplies a group, the first or second of a pair.

@@ -48,12 +48,7 @@ func (k expandVBMI) table(t, i int) string { return sprint("Z%d", 16+t*k.count()
 func (k expandVBMI) level(f int) string { return sprint("%d(R8)", 2*k.count()+64*min(f, 2)) }
 
 func (k expandVBMI) write() {
-	k.line("\nTEXT ·expand%sVBMI(SB), NOSPLIT, $0-8", k.name)
-	k.op("MOVQ a+0(FP), AX")
-	k.op("MOVQ expandArgs_dst(AX), DI")
-	k.op("MOVQ expandArgs_src(AX), SI")
-	k.op("MOVQ expandArgs_table(AX), R8")
-	k.op("MOVQ expandArgs_count(AX), CX")
+	k.open(k.grid, "VBMI")
 	k.line("super:")
 	k.factorBytes()
 	k.scales()
@@ -67,8 +62,7 @@ func (k expandVBMI) write() {
 	}
 	k.op("VMOVDQU32 gridOrderRows<>(SB), Z11")
 	if k.high > 0 {
-		k.op("VMOVDQU32 gridOrderFour<>(SB), Z12")
-		k.op("VBROADCASTI32X4 gridBits0<>(SB), Z13")
+		k.ops("VMOVDQU32 gridOrderFour<>(SB), Z12", "VBROADCASTI32X4 gridBits0<>(SB), Z13")
 		k.op("VBROADCASTI32X4 gridBits1<>(SB), Z14")
 		k.op("LEAQ %d(SI), R11", k.high)
 	}
@@ -78,9 +72,7 @@ func (k expandVBMI) write() {
 	k.op("MOVQ $%d, R10", steps)
 	k.line("step:")
 	if k.high > 0 {
-		k.op("VBROADCASTI32X4 (R11), Z10")
-		k.op("VPERMD Z10, Z12, Z10")
-		k.op("ADDQ $16, R11")
+		k.ops("VBROADCASTI32X4 (R11), Z10", "VPERMD Z10, Z12, Z10", "ADDQ $16, R11")
 	}
 	for i := range 2 {
 		k.four(i)
@@ -93,13 +85,9 @@ func (k expandVBMI) write() {
 	}
 	k.op("ADDQ $%d, SI", k.size/steps)
 	k.op("ADDQ $%d, DI", codesSize/steps)
-	k.op("DECQ R10")
-	k.op("JNZ step")
+	k.ops("DECQ R10", "JNZ step")
 	k.op("ADDQ $%d, DI", expandedSize-codesSize)
-	k.op("DECQ CX")
-	k.op("JNZ super")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("DECQ CX", "JNZ super", "VZEROUPPER", "RET")
 }
 
 // four expands 64 indices: four of each row, the first of a step or the second.
@@ -132,29 +120,20 @@ func (k expandVBMI) four(i int) {
 // masks sets K3 and on to the indices that are in each 128 entries of the table.
 func (k expandVBMI) masks(i int) {
 	if k.high == 0 {
-		k.op("VPMOVB2M Z0, K4")
-		k.op("KNOTQ K4, K3")
+		k.ops("VPMOVB2M Z0, K4", "KNOTQ K4, K3")
 		return
 	}
 	k.op("VPMOVB2M Z0, K1")
 	k.op("VPTESTMB Z%d, Z10, K2", 13+i)
 	k.op("KANDQ K1, K2, K6")
 	k.op("KANDNQ K2, K1, K5") // of the second 256, the first 128
-	k.op("KANDNQ K1, K2, K4")
-	k.op("KORQ K1, K2, K3")
-	k.op("KNOTQ K3, K3")
+	k.ops("KANDNQ K1, K2, K4", "KORQ K1, K2, K3", "KNOTQ K3, K3")
 }
 
 // interleave makes vectors of four columns each of Z3 to Z6, a column each, applies signs and stores them.
 func (k expandVBMI) interleave(i, t int) {
-	k.op("VPUNPCKLBW Z4, Z3, Z7")
-	k.op("VPUNPCKHBW Z4, Z3, Z3")
-	k.op("VPUNPCKLBW Z6, Z5, Z8")
-	k.op("VPUNPCKHBW Z6, Z5, Z5")
-	k.op("VPUNPCKLWD Z8, Z7, Z4")
-	k.op("VPUNPCKHWD Z8, Z7, Z7")
-	k.op("VPUNPCKLWD Z5, Z3, Z6")
-	k.op("VPUNPCKHWD Z5, Z3, Z3")
+	k.ops("VPUNPCKLBW Z4, Z3, Z7", "VPUNPCKHBW Z4, Z3, Z3", "VPUNPCKLBW Z6, Z5, Z8", "VPUNPCKHBW Z6, Z5, Z5")
+	k.ops("VPUNPCKLWD Z8, Z7, Z4", "VPUNPCKHWD Z8, Z7, Z7", "VPUNPCKLWD Z5, Z3, Z6", "VPUNPCKHWD Z5, Z3, Z3")
 	for n, z := range []string{"Z4", "Z7", "Z6", "Z3"} {
 		v := 4*i + n // vector of the step
 		if k.entry == 8 {

@@ -48,6 +48,9 @@ func sprint(format string, args ...any) string { return fmt.Sprintf(format, args
 // op is one instruction, its operands in the assembler's order, destination last.
 func (s *source) op(format string, args ...any) { s.line("\t"+format, args...) }
 
+// ops are instructions in turn.
+func (s *source) ops(list ...string) { s.op("%s", strings.Join(list, "\n\t")) }
+
 // arg loads a field of integerArgs, whose address is in AX.
 func (s *source) arg(field, register string) { s.op("MOVQ integerArgs_%s(AX), %s", field, register) }
 

@@ -99,9 +99,7 @@ func amx(s *source) {
 
 func (k amxKernel) write() {
 	k.line("\nTEXT ·integerAMX%s(SB), NOSPLIT, $0-8", k.form)
-	k.op("MOVQ a+0(FP), AX")
-	k.op("LEAQ integerArgs_config(AX), DX")
-	k.op("LDTILECFG_DX")
+	k.ops("MOVQ a+0(FP), AX", "LEAQ integerArgs_config(AX), DX", "LDTILECFG_DX")
 	k.choose()
 	k.magic("R11", "Z22")
 	k.op("MOVQ $64, BX")
@@ -133,9 +131,7 @@ func (k amxKernel) write() {
 	k.move("slotTail", "scalesAt")
 	k.op("MOVQ $0, integerArgs_askAcross(AX)")
 	k.last()
-	k.op("TILERELEASE")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("TILERELEASE", "VZEROUPPER", "RET")
 }
 
 // set stores a register in a field of the arguments.
@@ -182,9 +178,7 @@ func (k amxKernel) first() {
 	}
 	k.line("unpack:")
 	k.unpack()
-	k.op("DECQ R10")
-	k.op("JNZ unpack")
-	k.op("JMP panel")
+	k.ops("DECQ R10", "JNZ unpack", "JMP panel")
 }
 
 // pair makes the first panel of a pair the next.
@@ -209,19 +203,15 @@ func (k amxKernel) unpack() {
 
 // next goes on to the next strip, panel, or when there is none to the end of the sums.
 func (k amxKernel) next() {
-	k.op("DECQ integerArgs_stripsLeft(AX)")
-	k.op("JZ whole")
+	k.ops("DECQ integerArgs_stripsLeft(AX)", "JZ whole")
 	k.arg("actStrip", "R11")
 	k.op("ADDQ R11, integerArgs_stripActs(AX)")
 	k.arg("rows", "R11")
-	k.op("SHLQ $6, R11")
-	k.op("ADDQ R11, integerArgs_stripOut(AX)")
-	k.op("JMP strip")
+	k.ops("SHLQ $6, R11", "ADDQ R11, integerArgs_stripOut(AX)", "JMP strip")
 	k.line("whole:")
 	k.op("XORL R12, R12")
 	k.set("R12", "unpackNow")
-	k.op("CMPQ integerArgs_nextGroups(AX), $0")
-	k.op("JEQ run")
+	k.ops("CMPQ integerArgs_nextGroups(AX), $0", "JEQ run")
 	k.line("panel:")
 	k.panel()
 	k.line("strip:")
@@ -244,29 +234,16 @@ func (k amxKernel) panel() {
 	k.arg("toSide", "SI")
 	k.arg("outSide", "DI")
 	k.arg("nextBlock", "R8")
-	k.op("ADDQ SI, R8")
-	k.op("ADDQ DI, integerArgs_nextOut(AX)")
-	k.op("DECQ integerArgs_sideLeft(AX)")
-	k.op("JNZ placed")
+	k.ops("ADDQ SI, R8", "ADDQ DI, integerArgs_nextOut(AX)", "DECQ integerArgs_sideLeft(AX)", "JNZ placed")
 	k.arg("side", "R11") // back to the first
 	k.set("R11", "sideLeft")
-	k.op("IMULQ R11, SI")
-	k.op("IMULQ R11, DI")
-	k.op("SUBQ SI, R8")
-	k.op("SUBQ DI, integerArgs_nextOut(AX)")
-	k.op("MOVQ R12, R11")
-	k.op("IMULQ integerArgs_block(AX), R11")
-	k.op("ADDQ R11, R8")
-	k.op("MOVQ R12, R11")
-	k.op("IMULQ integerArgs_actGroup(AX), R11")
-	k.op("ADDQ R11, integerArgs_nextActs(AX)")
-	k.op("MOVQ $1, integerArgs_nextMore(AX)")
+	k.ops("IMULQ R11, SI", "IMULQ R11, DI", "SUBQ SI, R8", "SUBQ DI, integerArgs_nextOut(AX)", "MOVQ R12, R11")
+	k.ops("IMULQ integerArgs_block(AX), R11", "ADDQ R11, R8", "MOVQ R12, R11", "IMULQ integerArgs_actGroup(AX), R11")
+	k.ops("ADDQ R11, integerArgs_nextActs(AX)", "MOVQ $1, integerArgs_nextMore(AX)")
 	k.arg("nextLeft", "R11")
 	k.op("SUBQ R12, R11")
 	k.set("R11", "nextLeft")
-	k.op("JNZ found")
-	k.op("DECQ integerArgs_pairsLeft(AX)")
-	k.op("JZ found // no group")
+	k.ops("JNZ found", "DECQ integerArgs_pairsLeft(AX)", "JZ found // no group")
 	k.arg("tileBytes", "R8")
 	k.op("ADDQ integerArgs_pairBlock(AX), R8")
 	k.set("R8", "pairBlock")
@@ -286,11 +263,7 @@ func (k amxKernel) panel() {
 func (k amxKernel) across() {
 	k.op("XORL R11, R11")
 	k.arg("toSide", "SI")
-	k.op("ADDQ SI, SI")
-	k.op("MOVQ SI, DI")
-	k.op("NEGQ DI")
-	k.op("CMPQ integerArgs_sideLeft(AX), $2")
-	k.op("CMOVQLE DI, SI")
+	k.ops("ADDQ SI, SI", "MOVQ SI, DI", "NEGQ DI", "CMPQ integerArgs_sideLeft(AX), $2", "CMOVQLE DI, SI")
 	k.op("CMPQ integerArgs_side(AX), $%d", amxSide)
 	k.op("CMOVQNE R11, SI") // there are fewer
 	k.set("SI", "askAcross")
@@ -302,17 +275,14 @@ func (k amxKernel) last() {
 	k.arg("tiles", "R10")
 	k.op("MOVQ R10, R12")
 	k.op("ANDQ $%d, R12", amxSide-1)
-	k.op("JZ end")
-	k.op("SUBQ R12, R10")
-	k.op("MOVQ $0, integerArgs_tiles(AX)")
+	k.ops("JZ end", "SUBQ R12, R10", "MOVQ $0, integerArgs_tiles(AX)")
 	for _, c := range [][3]string{{"tileBytes", "weights", "pairBlock"}, {"outTile", "out", "pairOut"}} {
 		k.arg(c[0], "R11")
 		k.op("IMULQ R10, R11")
 		k.op("ADDQ integerArgs_%s(AX), R11", c[1])
 		k.set("R11", c[2])
 	}
-	k.op("MOVQ $1, R10")
-	k.op("JMP begin")
+	k.ops("MOVQ $1, R10", "JMP begin")
 	k.line("end:")
 }
 

@@ -125,8 +125,7 @@ func (k *avx2Kernel) highBits(v int, w string) {
 	switch k.high() {
 	case 1:
 		k.op("VPBROADCASTD %d(DI), Y14", 8*v+4*k.half)
-		k.op("VPSHUFB integerSpread<>(SB), Y14, Y14")
-		k.op("VPAND integerEach<>(SB), Y14, Y14")
+		k.ops("VPSHUFB integerSpread<>(SB), Y14, Y14", "VPAND integerEach<>(SB), Y14, Y14")
 		k.op("VPCMPEQB integerEach<>(SB), Y14, Y14")
 		k.op("VPAND integerBit%d<>(SB), Y14, Y14", k.low())
 	case 2:

@@ -68,8 +68,7 @@ func (k *avx512Kernel) write() {
 	} else {
 		k.constants("integerE2M1")
 	}
-	k.op("SHRQ $1, R10")
-	k.op("JZ last")
+	k.ops("SHRQ $1, R10", "JZ last")
 	k.arg("tileBytes", "R11")
 	k.op("IMULQ R10, R11")
 	k.line("tile:")
@@ -92,12 +91,9 @@ func (k *avx512Kernel) write() {
 		k.scale(0, k.streams)
 	}
 	k.op("LEAQ %d(BX), DX", 12*k.m)
-	k.op("ADDQ integerArgs_block(AX), R8")
-	k.op("DECQ R12")
-	k.op("JNZ group")
+	k.ops("ADDQ integerArgs_block(AX), R8", "DECQ R12", "JNZ group")
 	k.store()
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("VZEROUPPER", "RET")
 	for _, rest := range k.aside {
 		rest()
 	}
@@ -154,8 +150,7 @@ func (k *avx512Kernel) stream(h, offset int, register string) string {
 
 // dots computes the integer sums of a group for tiles [from, to).
 func (k *avx512Kernel) dots(from, to int) {
-	k.op("MOVQ R8, SI")
-	k.op("MOVQ DX, BX")
+	k.ops("MOVQ R8, SI", "MOVQ DX, BX")
 	if k.high() > 0 {
 		k.arg("plane", "DI")
 		k.op("ADDQ R8, DI")
@@ -220,9 +215,7 @@ func (k *avx512Kernel) vectors(h int, use func(v int, w string)) {
 func (k *avx512Kernel) sixBits(h int, use func(v int, w string)) {
 	k.op("VMOVDQU32 %s, Z26", k.stream(h, 0, "DI"))
 	k.prefetch(h, 0, "DI")
-	k.op("VPSRLD $2, Z26, Z27")
-	k.op("VPANDD Z30, Z26, Z26")
-	k.op("VPANDD Z30, Z27, Z27")
+	k.ops("VPSRLD $2, Z26, Z27", "VPANDD Z30, Z26, Z26", "VPANDD Z30, Z27, Z27")
 	for v := 0; v < 4; v += 2 {
 		k.op("VMOVDQU32 %s, Z25", k.stream(h, 32*v, "SI"))
 		k.prefetch(h, 32*v, "SI")
@@ -253,9 +246,7 @@ func (k *avx512Kernel) lowBits(h, v int) string {
 		}
 		k.op("VMOVDQU32 %s, Z25", k.stream(h, 32*v, "SI"))
 		k.prefetch(h, 32*v, "SI")
-		k.op("VPANDD Z31, Z25, Z24")
-		k.op("VPSRLD $4, Z25, Z25")
-		k.op("VPANDD Z31, Z25, Z25")
+		k.ops("VPANDD Z31, Z25, Z24", "VPSRLD $4, Z25, Z25", "VPANDD Z31, Z25, Z25")
 		return "Z24"
 	default:
 		if v == 0 {
@@ -482,24 +473,17 @@ func (k *avx512Kernel) store() {
 	for m := range k.m {
 		k.op("VMOVUPS %s, %d(R9)", k.float(0, m), 64*m)
 	}
-	k.op("TESTQ R11, R11")
-	k.op("JZ end")
+	k.ops("TESTQ R11, R11", "JZ end")
 	k.secondOut()
 	for m := range k.m {
 		k.op("VMOVUPS %s, %d(CX)", k.float(1, m), 64*m)
 	}
 	k.line("stored:")
-	k.op("ADDQ DX, R9")
-	k.op("DECQ R10")
-	k.op("JNZ tile")
-	k.op("ADDQ R11, R8")
-	k.op("LEAQ (CX)(DX*1), R9")
+	k.ops("ADDQ DX, R9", "DECQ R10", "JNZ tile", "ADDQ R11, R8", "LEAQ (CX)(DX*1), R9")
 	k.line("last:")
-	k.op("XORL R11, R11")
-	k.op("MOVQ $1, R10")
+	k.ops("XORL R11, R11", "MOVQ $1, R10")
 	k.arg("tiles", "CX")
-	k.op("TESTQ $1, CX")
-	k.op("JNZ tile")
+	k.ops("TESTQ $1, CX", "JNZ tile")
 	k.line("end:")
 }
 
@@ -508,6 +492,5 @@ func (k *avx512Kernel) secondOut() {
 	k.arg("tiles", "CX")
 	k.op("SHRQ $1, CX")
 	k.arg("outTile", "DX")
-	k.op("IMULQ DX, CX")
-	k.op("ADDQ R9, CX")
+	k.ops("IMULQ DX, CX", "ADDQ R9, CX")
 }

@@ -80,9 +80,7 @@ func eachTail(s *source, name, changed string, lines int, tile, widen func()) {
 	tile()
 	s.op("ADDQ R11, R13")
 	s.op("ADDQ $%d, R14", factorTile)
-	s.op("DECQ CX")
-	s.op("JNZ tile")
-	s.op("RET")
+	s.ops("DECQ CX", "JNZ tile", "RET")
 	if s.local || widen == nil {
 		return
 	}
@@ -99,15 +97,13 @@ func eachTail(s *source, name, changed string, lines int, tile, widen func()) {
 	s.arg("decoded", "R14")
 	s.arg("per", "CX")
 	widen()
-	s.op("VZEROUPPER")
-	s.op("RET")
+	s.ops("VZEROUPPER", "RET")
 }
 
 // tailAt points R13 at the tail of the superblock at R8.
 func tailAt(s *source) {
 	s.arg("per", "R13")
-	s.op("IMULQ integerArgs_block(AX), R13")
-	s.op("ADDQ R8, R13")
+	s.ops("IMULQ integerArgs_block(AX), R13", "ADDQ R8, R13")
 }
 
 // sixBits512 decodes the factor of 6 bits of group g for each row to a register: from Z25, low bits,
@@ -163,13 +159,9 @@ func scalesAVX512(s *source, apart int) {
 	s.op("LEAQ %d(R14), SI", factorTile)
 	s.op("MOVQ R14, DI")
 	s.line("group:")
-	s.op("VCVTDQ2PS (SI), Z27")
-	s.op("VMULPS Z24, Z27, Z27")
-	s.op("VMOVUPS Z27, (DI)")
-	s.op("ADDQ $64, SI")
+	s.ops("VCVTDQ2PS (SI), Z27", "VMULPS Z24, Z27, Z27", "VMOVUPS Z27, (DI)", "ADDQ $64, SI")
 	s.op("ADDQ $%d, DI", apart)
-	s.op("DECQ CX")
-	s.op("JNZ group")
+	s.ops("DECQ CX", "JNZ group")
 }
 
 // factorsK512 has the factors of scales and biases beside each other, in 16 bits, since their high bits
@@ -202,15 +194,13 @@ func factorsK512(s *source) {
 			s.op("VPANDD.BCST integerWord512<>(SB), %s, Z29", z)
 			s.op("VMOVDQU32 Z29, %d(R14)", 64*g)
 			if g%2 == 1 {
-				s.op("VPSRLD $16, Z26, Z26")
-				s.op("VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not")
+				s.ops("VPSRLD $16, Z26, Z26", "VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not")
 				s.op("VMOVDQU32 Z26, %d(R14)", factorPairs+32*(g-1))
 			}
 		}
 	}, func() {
 		scalesAVX512(s, 128)
-		s.op("VCVTPH2PS 32(R13), Z24")
-		s.op("VPXORD.BCST integerSigns512<>(SB), Z24, Z24")
+		s.ops("VCVTPH2PS 32(R13), Z24", "VPXORD.BCST integerSigns512<>(SB), Z24, Z24")
 		for g := range 8 {
 			if g%2 == 0 {
 				s.op("VMOVDQU32 %d(R14), Z25", factorTile+factorPairs+32*g)
@@ -218,8 +208,7 @@ func factorsK512(s *source) {
 			} else {
 				s.op("VPSRLD $16, Z25, Z27")
 			}
-			s.op("VCVTDQ2PS Z27, Z27")
-			s.op("VMULPS Z24, Z27, Z27")
+			s.ops("VCVTDQ2PS Z27, Z27", "VMULPS Z24, Z27, Z27")
 			s.op("VMOVUPS Z27, %d(R14)", 64+128*g)
 		}
 	})
@@ -228,8 +217,7 @@ func factorsK512(s *source) {
 // pairs512 makes pairs of Z24 and Z27, of the next group, times what codes are raised by, and stores them.
 // AMX needs none: its codes are signed.
 func pairs512(s *source, at string) {
-	s.op("VPSLLD $16, Z27, Z27")
-	s.op("VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and")
+	s.ops("VPSLLD $16, Z27, Z27", "VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and")
 	s.op("VPMULLW Z29, Z27, Z27")
 	s.op("VMOVDQU32 Z27, %s", at)
 }
@@ -243,10 +231,7 @@ func byteTail(s *source, at int, pair func()) {
 	s.op("SHLQ $5, DI")
 	s.line("group:")
 	pair()
-	s.op("ADDQ $32, SI")
-	s.op("ADDQ $64, R15")
-	s.op("CMPQ R15, DI")
-	s.op("JLT group")
+	s.ops("ADDQ $32, SI", "ADDQ $64, R15", "CMPQ R15, DI", "JLT group")
 }
 
 // storePair512 stores the factors in two registers.
@@ -261,8 +246,7 @@ func factors6K512(s *source) {
 			s.op("VPBROADCASTD integerRaise6K512<>(SB), Z29")
 		}
 		byteTail(s, atBytes6K, func() {
-			s.op("VPMOVSXBD (SI), Z24")
-			s.op("VPMOVSXBD 16(SI), Z27")
+			s.ops("VPMOVSXBD (SI), Z24", "VPMOVSXBD 16(SI), Z27")
 			storePair512(s, "Z24", "Z27")
 			if !s.local {
 				pairs512(s, sprint("%d(R14)(R15*1)", factorPairs6K))
@@ -275,8 +259,7 @@ func factors6K512(s *source) {
 func factorsGrid512(s *source) {
 	eachTail(s, "GridAVX512", "Z24 and Z27", 5, func() {
 		byteTail(s, atBytesGrid, func() {
-			s.op("VPMOVZXBD (SI), Z24")
-			s.op("VPMOVZXBD 16(SI), Z27")
+			s.ops("VPMOVZXBD (SI), Z24", "VPMOVZXBD 16(SI), Z27")
 			storePair512(s, "Z24", "Z27")
 		})
 	}, nil)
@@ -289,10 +272,7 @@ func factors3K512(s *source) {
 			s.op("VPBROADCASTD integerRaise3K512<>(SB), Z29")
 		}
 		byteTail(s, atBytes6K, func() {
-			s.op("VPMOVSXBW (SI), Z25")
-			s.op("VPMOVZXWD Y25, Z24")
-			s.op("VEXTRACTI64X4 $1, Z25, Y25")
-			s.op("VPMOVZXWD Y25, Z27")
+			s.ops("VPMOVSXBW (SI), Z25", "VPMOVZXWD Y25, Z24", "VEXTRACTI64X4 $1, Z25, Y25", "VPMOVZXWD Y25, Z27")
 			storePair512(s, "Z24", "Z27")
 			if !s.local {
 				pairs512(s, sprint("%d(R14)(R15*1)", factorPairs6K))
@@ -306,35 +286,22 @@ func factors2K512(s *source) {
 	eachTail(s, "2KAVX512", "Z24 to Z29", 5, func() {
 		s.op("VPBROADCASTD integerNibble512<>(SB), Z29")
 		byteTail(s, atBytes2K, func() {
-			s.op("VPMOVZXBD (SI), Z24")
-			s.op("VPMOVZXBD 16(SI), Z27")
-			s.op("VPANDD Z29, Z24, Z25")
-			s.op("VPANDD Z29, Z27, Z26")
+			s.ops("VPMOVZXBD (SI), Z24", "VPMOVZXBD 16(SI), Z27", "VPANDD Z29, Z24, Z25", "VPANDD Z29, Z27, Z26")
 			storePair512(s, "Z25", "Z26")
-			s.op("VPSRLD $4, Z24, Z24")
-			s.op("VPANDND Z27, Z29, Z27")
-			s.op("VPSLLD $12, Z27, Z27")
-			s.op("VPORD Z24, Z27, Z27")
+			s.ops("VPSRLD $4, Z24, Z24", "VPANDND Z27, Z29, Z27", "VPSLLD $12, Z27, Z27", "VPORD Z24, Z27, Z27")
 			s.op("VMOVDQU32 Z27, %d(R14)(R15*1)", factorPairs6K)
 		})
 	}, func() {
-		s.op("VCVTPH2PS (R13), Z24")
-		s.op("VCVTPH2PS 32(R13), Z25")
-		s.op("VPXORD.BCST integerSigns512<>(SB), Z25, Z25")
+		s.ops("VCVTPH2PS (R13), Z24", "VCVTPH2PS 32(R13), Z25", "VPXORD.BCST integerSigns512<>(SB), Z25, Z25")
 		s.op("LEAQ %d(R13), SI", atBytes2K)
 		s.line("group:")
-		s.op("VPMOVZXBD (SI), Z26")
-		s.op("VPANDD.BCST integerNibble512<>(SB), Z26, Z27")
-		s.op("VPSRLD $4, Z26, Z26")
+		s.ops("VPMOVZXBD (SI), Z26", "VPANDD.BCST integerNibble512<>(SB), Z26, Z27", "VPSRLD $4, Z26, Z26")
 		for i, z := range []string{"Z27", "Z26"} {
 			s.op("VCVTDQ2PS %[1]s, %[1]s", z)
 			s.op("VMULPS Z%d, %[2]s, %[2]s", 24+i, z)
 			s.op("VMOVUPS %s, %d(R14)", z, 64*i)
 		}
-		s.op("ADDQ $16, SI")
-		s.op("ADDQ $128, R14")
-		s.op("DECQ CX")
-		s.op("JNZ group")
+		s.ops("ADDQ $16, SI", "ADDQ $128, R14", "DECQ CX", "JNZ group")
 	})
 }
 
@@ -384,29 +351,25 @@ func sixBits(s *source, low int, load func(), g, at int, y string) {
 // twice stores Y13, 32 bits each, as the 16 bits that count, twice: products of 16 bits are
 // multiplied by them and added in one instruction.
 func twice(s *source, at string) {
-	s.op("VPSLLD $16, Y13, Y14")
-	s.op("VPBLENDW $0xaa, Y14, Y13, Y14")
+	s.ops("VPSLLD $16, Y13, Y14", "VPBLENDW $0xaa, Y14, Y13, Y14")
 	s.op("VMOVDQU Y14, %s", at)
 }
 
 // scalesAVX2 makes float32 scales of the factors of all groups.
 func scalesAVX2(s *source, apart int) {
-	s.op("VCVTPH2PS (R13), Y12")
-	s.op("VCVTPH2PS 16(R13), Y13")
+	s.ops("VCVTPH2PS (R13), Y12", "VCVTPH2PS 16(R13), Y13")
 	s.op("LEAQ %d(R14), SI", factorTile)
 	s.op("MOVQ R14, DI")
 	s.line("group:")
 	for h := range 2 {
 		s.op("VMOVDQU %d(SI), Y14", 32*h)
-		s.op("VPSRAD $16, Y14, Y14")
-		s.op("VCVTDQ2PS Y14, Y14")
+		s.ops("VPSRAD $16, Y14, Y14", "VCVTDQ2PS Y14, Y14")
 		s.op("VMULPS Y%d, Y14, Y14", 12+h)
 		s.op("VMOVUPS Y14, %d(DI)", 32*h)
 	}
 	s.op("ADDQ $64, SI")
 	s.op("ADDQ $%d, DI", apart)
-	s.op("DECQ CX")
-	s.op("JNZ group")
+	s.ops("DECQ CX", "JNZ group")
 }
 
 func factorsAVX2(s *source) {
@@ -414,9 +377,7 @@ func factorsAVX2(s *source) {
 		for h := range 2 {
 			s.op("VMOVDQU %d(R13), Y13", atNibblesK+32*h)
 			s.op("VMOVDQU %d(R13), Y14", atBiasesK+32*h)
-			s.op("VPSLLD $16, Y14, Y12")
-			s.op("VPBLENDW $0x55, Y13, Y12, Y12")
-			s.op("VPSRLD $16, Y13, Y13")
+			s.ops("VPSLLD $16, Y14, Y12", "VPBLENDW $0x55, Y13, Y12, Y12", "VPSRLD $16, Y13, Y13")
 			s.op("VPBLENDW $0xaa, Y14, Y13, Y13")
 			for g := range 8 {
 				from, y := sprint("Y%d", 12+g/4), sprint("Y%d", 10+g%2)
@@ -437,8 +398,7 @@ func factorsAVX2(s *source) {
 				s.op("VPBLENDW $0x55, %s, Y14, Y14 // the scale's twice", y)
 				s.op("VMOVDQU Y14, %d(R14)", 64*g+32*h)
 				if g%2 == 1 {
-					s.op("VPSRLD $16, Y10, Y10")
-					s.op("VPBLENDW $0xaa, Y11, Y10, Y10")
+					s.ops("VPSRLD $16, Y10, Y10", "VPBLENDW $0xaa, Y11, Y10, Y10")
 					s.op("VMOVDQU Y10, %d(R14)", factorPairs+32*(g-1)+32*h)
 				}
 			}
@@ -453,9 +413,7 @@ func factorsAVX2(s *source) {
 				if g%2 == 0 {
 					s.op("VPSLLD $16, Y13, Y13")
 				}
-				s.op("VPSRLD $16, Y13, Y13")
-				s.op("VCVTDQ2PS Y13, Y13")
-				s.op("VMULPS Y12, Y13, Y13")
+				s.ops("VPSRLD $16, Y13, Y13", "VCVTDQ2PS Y13, Y13", "VMULPS Y12, Y13, Y13")
 				s.op("VMOVUPS Y13, %d(R14)", 64+128*g+32*h)
 			}
 		}
@@ -489,8 +447,7 @@ func factorsAVX2(s *source) {
 					s.op("VMOVDQA Y13, Y12")
 					continue
 				}
-				s.op("VPBLENDW $0xaa, Y14, Y12, Y12")
-				s.op("VPMULLW integerRaiseXS<>(SB), Y12, Y12")
+				s.ops("VPBLENDW $0xaa, Y14, Y12, Y12", "VPMULLW integerRaiseXS<>(SB), Y12, Y12")
 				s.op("VMOVDQU Y12, %d(R14)", factorPairs+32*(g-1)+32*h)
 			}
 		}
@@ -507,8 +464,7 @@ func factors2KAVX2(s *source) {
 					twice(s, sprint("%d(R14)(R15*2)", 64*g+32*h))
 					s.op("VPSRLD $4, %[1]s, %[1]s", y)
 				}
-				s.op("VPSLLD $16, Y11, Y11")
-				s.op("VPOR Y11, Y12, Y12")
+				s.ops("VPSLLD $16, Y11, Y11", "VPOR Y11, Y12, Y12")
 				s.op("VMOVDQU Y12, %d(R14)(R15*1)", factorPairs6K+32*h)
 			}
 		})
@@ -522,17 +478,13 @@ func factors2KAVX2(s *source) {
 		s.line("group:")
 		for h := range 2 {
 			s.op("VPMOVZXBD %d(SI), Y15", 8*h)
-			s.op("VPAND integerNibble<>(SB), Y15, Y14")
-			s.op("VPSRLD $4, Y15, Y15")
+			s.ops("VPAND integerNibble<>(SB), Y15, Y14", "VPSRLD $4, Y15, Y15")
 			for i := range 2 {
 				s.op("VCVTDQ2PS Y%[1]d, Y%[1]d", 14+i)
 				s.op("VMULPS Y%d, Y%[2]d, Y%[2]d", 10+2*i+h, 14+i)
 				s.op("VMOVUPS Y%d, %d(R14)", 14+i, 64*i+32*h)
 			}
 		}
-		s.op("ADDQ $16, SI")
-		s.op("ADDQ $128, R14")
-		s.op("DECQ CX")
-		s.op("JNZ group")
+		s.ops("ADDQ $16, SI", "ADDQ $128, R14", "DECQ CX", "JNZ group")
 	})
 }

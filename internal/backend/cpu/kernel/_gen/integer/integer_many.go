@@ -36,9 +36,7 @@ const (
 
 func (k manyKernel) write() {
 	k.line("\nTEXT ·integerMany%s(SB), NOSPLIT, $32-8", k.form)
-	k.op("MOVQ a+0(FP), AX")
-	k.op("LEAQ integerArgs_config(AX), DX")
-	k.op("LDTILECFG_DX")
+	k.ops("MOVQ a+0(FP), AX", "LEAQ integerArgs_config(AX), DX", "LDTILECFG_DX")
 	k.choose()
 	k.magic("R11", "Z22")
 	k.open()
@@ -48,9 +46,7 @@ func (k manyKernel) write() {
 		k.add((step+manySteps-manyLag)%manySteps/amxHeight, (step+manySteps-manyLag)%amxHeight)
 	}
 	k.next()
-	k.op("TILERELEASE")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("TILERELEASE", "VZEROUPPER", "RET")
 }
 
 // manyMacros are what is done with a row of a group: where its products and its scale of activations are, the
@@ -134,8 +130,7 @@ func (k manyKernel) tile(g, step int) {
 			k.dot(1, 2, 3)
 		})
 	case 7:
-		k.op("ADDQ R12, DX")
-		k.op("ADDQ R14, SI")
+		k.ops("ADDQ R12, DX", "ADDQ R14, SI")
 	}
 }
 
@@ -196,17 +191,14 @@ func (k manyKernel) scales(tile int) {
 
 // scalesOfActs finds the scales of the other groups behind those of the first, at R8.
 func (k manyKernel) scalesOfActs() {
-	k.op("LEAQ (R8)(R12*1), R9")
-	k.op("LEAQ (R8)(R12*2), R10")
-	k.op("LEAQ (R9)(R12*2), R13")
+	k.ops("LEAQ (R8)(R12*1), R9", "LEAQ (R8)(R12*2), R10", "LEAQ (R9)(R12*2), R13")
 }
 
 // next says what the next turn adds, and goes on to the next strip, panel and pair of tiles. It leaves the
 // registers to add with alone.
 func (k manyKernel) next() {
 	k.arg("stripActs", "DX")
-	k.op("MOVQ DX, SI")
-	k.op("ADDQ integerArgs_actTail(AX), SI")
+	k.ops("MOVQ DX, SI", "ADDQ integerArgs_actTail(AX), SI")
 	k.set("SI", "addActs")
 	k.arg("panelSlots", "SI")
 	k.op("ADDQ integerArgs_slotTail(AX), SI")
@@ -221,8 +213,7 @@ func (k manyKernel) next() {
 	k.set("SI", "addMore")
 	k.op("ADDQ integerArgs_actStrip(AX), DX")
 	k.set("DX", "stripActs")
-	k.op("DECQ integerArgs_stripsLeft(AX)")
-	k.op("JZ panel")
+	k.ops("DECQ integerArgs_stripsLeft(AX)", "JZ panel")
 	k.arg("pace", "DX")
 	k.unpackSome("some")
 	k.line("go:")
@@ -236,17 +227,12 @@ func (k manyKernel) next() {
 	k.copy("strips", "stripsLeft", "nextSlots", "panelSlots")
 	k.op("MOVQ $1, integerArgs_panelMore(AX)")
 	k.op("LEAQ (R12*4), DX") // a panel
-	k.op("ADDQ integerArgs_panelActs(AX), DX")
-	k.op("CMPQ integerArgs_groupsLeft(AX), $0")
-	k.op("JNE inside")
+	k.ops("ADDQ integerArgs_panelActs(AX), DX", "CMPQ integerArgs_groupsLeft(AX), $0", "JNE inside")
 	k.arg("nowhere", "R14")
-	k.op("DECQ integerArgs_pairsLeft(AX)")
-	k.op("JZ last")
-	k.op("JLT end")
+	k.ops("DECQ integerArgs_pairsLeft(AX)", "JZ last", "JLT end")
 	k.copy("groups", "groupsLeft", "more", "panelMore")
 	k.arg("outTile", "R14")
-	k.op("LEAQ (R14)(R14*1), R14")
-	k.op("ADDQ integerArgs_pairOut(AX), R14")
+	k.ops("LEAQ (R14)(R14*1), R14", "ADDQ integerArgs_pairOut(AX), R14")
 	k.set("R14", "pairOut")
 	k.arg("acts", "DX")
 	k.line("inside:")
@@ -258,8 +244,7 @@ func (k manyKernel) next() {
 	k.op("JMP go")
 	k.line("last:") // two turns
 	k.set("R14", "stripOut")
-	k.op("MOVQ $0, integerArgs_outSecond(AX)")
-	k.op("MOVQ $2, integerArgs_stripsLeft(AX)")
+	k.ops("MOVQ $0, integerArgs_outSecond(AX)", "MOVQ $2, integerArgs_stripsLeft(AX)")
 	k.copy("acts", "stripActs")
 	k.op("JMP go")
 	k.line("end:")
@@ -268,22 +253,18 @@ func (k manyKernel) next() {
 // order finds the next panel to unpack, in these tiles or the next two.
 func (k manyKernel) order() {
 	k.arg("slots", "R14") // its slots are those of the panel before this one
-	k.op("LEAQ (2*const_manySlotBytes)(R14)(R14*1), R14")
-	k.op("SUBQ integerArgs_panelSlots(AX), R14")
+	k.ops("LEAQ (2*const_manySlotBytes)(R14)(R14*1), R14", "SUBQ integerArgs_panelSlots(AX), R14")
 	k.set("R14", "nextSlots")
 	k.set("R14", "unpackSlot")
 	k.op("MOVQ $%d, integerArgs_unpackLeft(AX)", 2*manyGroups)
 	k.op("SUBQ $%d, integerArgs_nextLeft(AX)", manyGroups)
 	k.op("JNZ go")
 	k.arg("tileBytes", "R14")
-	k.op("LEAQ (R14)(R14*1), R14")
-	k.op("ADDQ integerArgs_pairBlock(AX), R14")
+	k.ops("LEAQ (R14)(R14*1), R14", "ADDQ integerArgs_pairBlock(AX), R14")
 	k.set("R14", "pairBlock")
 	k.set("R14", "nextBlock")
 	k.copy("groups", "nextLeft")
-	k.op("DECQ integerArgs_pairsNext(AX)")
-	k.op("JNZ go")
-	k.op("MOVQ $0, integerArgs_unpackLeft(AX)")
+	k.ops("DECQ integerArgs_pairsNext(AX)", "JNZ go", "MOVQ $0, integerArgs_unpackLeft(AX)")
 }
 
 // unpackSome unpacks up to DX blocks, in turn of the first tile and of the second.
@@ -302,14 +283,11 @@ func (k manyKernel) unpackSome(name string) {
 	k.arg("tileBytes", "R13")
 	k.op("TESTQ $1, integerArgs_unpackLeft(AX)")
 	k.op("JNZ %sSecond", name)
-	k.op("SUBQ integerArgs_block(AX), R8")
-	k.op("SUBQ integerArgs_slot(AX), R9")
-	k.op("ADDQ R13, R8")
+	k.ops("SUBQ integerArgs_block(AX), R8", "SUBQ integerArgs_slot(AX), R9", "ADDQ R13, R8")
 	k.op("ADDQ $const_manySlotBytes, R9")
 	k.op("JMP %sFirst", name)
 	k.line("%sSecond:", name)
-	k.op("SUBQ R13, R8")
-	k.op("SUBQ $const_manySlotBytes, R9")
+	k.ops("SUBQ R13, R8", "SUBQ $const_manySlotBytes, R9")
 	k.line("%sFirst:", name)
 	k.op("DECQ integerArgs_unpackLeft(AX)")
 	k.op("JZ %sDone", name)

@@ -17,20 +17,17 @@ func (k panelKernel) writePacked() {
 	k.arg("weights", "R8")
 	k.arg("out", "R9")
 	k.arg("tiles", "R10")
-	k.op("SHRQ $1, R10")
-	k.op("JZ last")
+	k.ops("SHRQ $1, R10", "JZ last")
 	k.arg("tileBytes", "R11")
 	k.op("IMULQ R10, R11")
 	k.arg("outTile", "R12")
-	k.op("IMULQ R10, R12")
-	k.op("MOVQ R12, integerArgs_outSecond(AX)")
+	k.ops("IMULQ R10, R12", "MOVQ R12, integerArgs_outSecond(AX)")
 	k.line("tile:")
 	k.arg("acts", "DX")
 	k.arg("groups", "R12")
 	k.clearOut()
 	if p.factors() != "" {
-		k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
-		k.op("JEQ super")
+		k.ops("CMPQ integerArgs_scale(AX), $const_scaleFactors", "JEQ super")
 	}
 	k.op("LEAQ integerTimes<>(SB), R14")
 	k.line("group:")
@@ -47,8 +44,7 @@ func (k panelKernel) writePacked() {
 	}
 	k.op("XORL R15, R15")
 	k.line("codes:")
-	k.op("MOVQ DX, BX")
-	k.op("MOVQ R8, SI")
+	k.ops("MOVQ DX, BX", "MOVQ R8, SI")
 	if p.high() > 0 {
 		k.arg("plane", "DI")
 		k.op("ADDQ R8, DI")
@@ -56,21 +52,17 @@ func (k panelKernel) writePacked() {
 	k.arg("steps", "CX")
 	k.dots()
 	if p.factors() != "" {
-		k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
-		k.op("JEQ factors")
+		k.ops("CMPQ integerArgs_scale(AX), $const_scaleFactors", "JEQ factors")
 	}
 	k.op("LEAQ %d(R13), SI", factorTile)
 	k.scale()
 	k.line("added:")
 	if k.strips() {
-		k.op("DECQ integerArgs_stripsLeft(AX)")
-		k.op("JZ strips")
-		k.op("ADDQ integerArgs_actStrip(AX), DX")
+		k.ops("DECQ integerArgs_stripsLeft(AX)", "JZ strips", "ADDQ integerArgs_actStrip(AX), DX")
 		k.op("ADDQ $%d, R9", 64*k.m)
 		k.op("JMP strip")
 		k.line("strips:")
-		k.op("SUBQ integerArgs_actsBack(AX), DX")
-		k.op("SUBQ integerArgs_outBack(AX), R9")
+		k.ops("SUBQ integerArgs_actsBack(AX), DX", "SUBQ integerArgs_outBack(AX), R9")
 	}
 	k.bothTiles("group", "passed")
 	k.line("passed:")
@@ -78,26 +70,14 @@ func (k panelKernel) writePacked() {
 		k.op("SUBQ integerArgs_actsBack(AX), BX")
 	}
 	k.op("LEAQ %d(BX), DX", 12*k.m)
-	k.op("ADDQ integerArgs_block(AX), R8")
-	k.op("DECQ R12")
-	k.op("JNZ group")
+	k.ops("ADDQ integerArgs_block(AX), R8", "DECQ R12", "JNZ group")
 	k.line("tileEnd:")
-	k.op("ADDQ integerArgs_outTile(AX), R9")
-	k.op("DECQ R10")
-	k.op("JNZ tile")
-	k.op("ADDQ R11, R8")
-	k.op("ADDQ integerArgs_outSecond(AX), R9")
+	k.ops("ADDQ integerArgs_outTile(AX), R9", "DECQ R10", "JNZ tile", "ADDQ R11, R8", "ADDQ integerArgs_outSecond(AX), R9")
 	k.line("last:")
-	k.op("TESTQ $1, integerArgs_tiles(AX)")
-	k.op("JZ end")
-	k.op("DECQ integerArgs_tiles(AX)")
-	k.op("XORL R11, R11")
-	k.op("MOVQ R11, integerArgs_outSecond(AX)")
-	k.op("MOVQ $1, R10")
-	k.op("JMP tile")
+	k.ops("TESTQ $1, integerArgs_tiles(AX)", "JZ end", "DECQ integerArgs_tiles(AX)", "XORL R11, R11")
+	k.ops("MOVQ R11, integerArgs_outSecond(AX)", "MOVQ $1, R10", "JMP tile")
 	k.line("end:")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("VZEROUPPER", "RET")
 	k.otherScales()
 	if p.factors() != "" {
 		k.superGroups()
@@ -110,22 +90,19 @@ func (k panelKernel) strips() bool { return k.packed != nil && k.m > 2 }
 
 // clearOut sets the output of two tiles to zero.
 func (k panelKernel) clearOut() {
-	k.op("VPXOR Y0, Y0, Y0")
-	k.op("MOVQ R9, SI")
+	k.ops("VPXOR Y0, Y0, Y0", "MOVQ R9, SI")
 	if k.strips() {
 		k.arg("strips", "CX")
 		k.line("clear:")
 	}
-	k.op("MOVQ SI, DI")
-	k.op("ADDQ integerArgs_outSecond(AX), DI")
+	k.ops("MOVQ SI, DI", "ADDQ integerArgs_outSecond(AX), DI")
 	for i := range 2 * k.m {
 		k.op("VMOVUPS Y0, %d(SI)", 32*i)
 		k.op("VMOVUPS Y0, %d(DI)", 32*i)
 	}
 	if k.strips() {
 		k.op("ADDQ $%d, SI", 64*k.m)
-		k.op("DECQ CX")
-		k.op("JNZ clear")
+		k.ops("DECQ CX", "JNZ clear")
 	}
 }
 
@@ -135,12 +112,10 @@ func (k panelKernel) bothTiles(next, passed string) {
 	k.op("JZ %s", passed)
 	k.op("XORQ $1, integerArgs_panelHalf(AX)")
 	k.op("JZ %sBack", next)
-	k.op("ADDQ R11, R8")
-	k.op("ADDQ integerArgs_outSecond(AX), R9")
+	k.ops("ADDQ R11, R8", "ADDQ integerArgs_outSecond(AX), R9")
 	k.op("JMP %s", next)
 	k.line("%sBack:", next)
-	k.op("SUBQ R11, R8")
-	k.op("SUBQ integerArgs_outSecond(AX), R9")
+	k.ops("SUBQ R11, R8", "SUBQ integerArgs_outSecond(AX), R9")
 }
 
 // superGroups is what packed codes of superblocks have in place of scales.
@@ -153,8 +128,7 @@ func (k panelKernel) superGroups() {
 	k.op("LEAQ %d(R14), R13", superSums)
 	k.op("XORL R15, R15")
 	k.arg("per", "CX")
-	k.op("MOVQ CX, integerArgs_nextLeft(AX)")
-	k.op("JMP codes")
+	k.ops("MOVQ CX, integerArgs_nextLeft(AX)", "JMP codes")
 	k.line("tiles:") // the second
 	k.op("ADDQ $%d, R13", factorTile)
 	k.op("ADDQ $%d, R14", factorTile)
@@ -164,16 +138,11 @@ func (k panelKernel) superGroups() {
 	k.op("SUBQ $%d, R13", factorTile)
 	k.op("SUBQ $%d, R14", factorTile)
 	k.line("superPassed:")
-	k.op("MOVL $1, R15")
-	k.op("ADDQ $64, R14")
-	k.op("MOVQ BX, DX")
-	k.op("ADDQ integerArgs_block(AX), R8")
-	k.op("DECQ integerArgs_nextLeft(AX)")
+	k.ops("MOVL $1, R15", "ADDQ $64, R14", "MOVQ BX, DX", "ADDQ integerArgs_block(AX), R8", "DECQ integerArgs_nextLeft(AX)")
 	k.op("JNZ codes")
 	k.op("MOVL $%d, CX", k.m)
 	k.op("CALL integerSuper%s<>(SB)", p.factors()+"AVX2")
-	k.op("JNZ super")
-	k.op("JMP tileEnd")
+	k.ops("JNZ super", "JMP tileEnd")
 }
 
 // packedParts is planes for packed codes. Of those of 8 bits it multiplies the low halves first and then the high ones.
@@ -181,8 +150,7 @@ func (k panelKernel) packedParts() {
 	for plane := range k.packed.split() {
 		if plane > 0 {
 			k.put()
-			k.op("MOVQ DX, BX")
-			k.op("MOVQ R8, SI")
+			k.ops("MOVQ DX, BX", "MOVQ R8, SI")
 			k.arg("steps", "CX")
 		}
 		k.line("part%d:", plane)
@@ -267,8 +235,7 @@ func (k panelKernel) factors() {
 		k.each(func(h, _ int, sum string) { k.op("VPMULLD Y%d, %s, %s", 14+h, sum, sum) })
 	}
 	if k.kind != "Plain" { // which has added them
-		k.op("TESTQ R15, R15")
-		k.op("JZ begin")
+		k.ops("TESTQ R15, R15", "JZ begin")
 		k.each(func(h, m int, sum string) { k.op("VPADDD %d(R13), %s, %s", 64*m+32*h, sum, sum) })
 		k.line("begin:")
 	}

@@ -94,20 +94,16 @@ func (k panelKernel) write() {
 	k.arg("fetchAt", "R11")
 	k.arg("decoded", "R13")
 	k.op("ADDQ $%d, R13", superSums)
-	k.op("XORL R15, R15")
-	k.op("LEAQ integerTimes<>(SB), R14")
+	k.ops("XORL R15, R15", "LEAQ integerTimes<>(SB), R14")
 	k.line("group:")
 	k.op("MOVQ DX, BX")
 	k.arg("fetchLines", "CX")
-	k.op("TESTQ CX, CX")
-	k.op("JZ fetched")
+	k.ops("TESTQ CX, CX", "JZ fetched")
 	k.line("fetch:")
 	for i := range 3 {
 		k.op("PREFETCHT0 %d(R11)", 64*i)
 	}
-	k.op("ADDQ $192, R11")
-	k.op("SUBQ $3, CX")
-	k.op("JG fetch")
+	k.ops("ADDQ $192, R11", "SUBQ $3, CX", "JG fetch")
 	k.line("fetched:")
 	k.arg("steps", "CX")
 	k.dots()
@@ -118,10 +114,7 @@ func (k panelKernel) write() {
 	}
 	k.op("ADDQ $128, SI")
 	k.op("LEAQ %d(BX), DX", 12*k.m)
-	k.op("DECQ R12")
-	k.op("JNZ group")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("DECQ R12", "JNZ group", "VZEROUPPER", "RET")
 	k.otherScales()
 	k.line("")
 }
@@ -142,39 +135,28 @@ func (k panelKernel) dots() {
 func (k panelKernel) planes() {
 	k.arg("planes", "R10")
 	k.line("part:")
-	k.op("CMPQ CX, $1")
-	k.op("JEQ half")
+	k.ops("CMPQ CX, $1", "JEQ half")
 	k.quarters(8, 0)
 	k.op("ADDQ $512, SI")
 	k.op("ADDQ $%d, BX", 32*k.m)
 	k.op("SUBQ $2, CX")
 	k.line("widen:")
 	k.times()
-	k.op("TESTQ R15, R15")
-	k.op("JZ first")
+	k.ops("TESTQ R15, R15", "JZ first")
 	k.addSums()
 	k.line("first:")
-	k.op("TESTQ CX, CX")
-	k.op("JNZ more")
-	k.op("DECQ R10")
-	k.op("JZ planesEnd")
-	k.op("ADDQ $64, R14")
-	k.op("MOVQ DX, BX")
+	k.ops("TESTQ CX, CX", "JNZ more", "DECQ R10", "JZ planesEnd", "ADDQ $64, R14", "MOVQ DX, BX")
 	k.arg("steps", "CX")
 	k.line("more:")
 	k.put()
-	k.op("MOVL $1, R15")
-	k.op("JMP part")
+	k.ops("MOVL $1, R15", "JMP part")
 	k.line("half:")
 	k.quarters(4, 0)
 	k.op("ADDQ $256, SI")
 	k.op("ADDQ $%d, BX", 16*k.m)
-	k.op("XORL CX, CX")
-	k.op("JMP widen")
+	k.ops("XORL CX, CX", "JMP widen")
 	k.line("planesEnd:")
-	k.op("CMPQ integerArgs_planes(AX), $1")
-	k.op("JEQ whole")
-	k.op("SUBQ $64, R14")
+	k.ops("CMPQ integerArgs_planes(AX), $1", "JEQ whole", "SUBQ $64, R14")
 	k.line("whole:")
 }
 
@@ -266,8 +248,7 @@ func (k panelKernel) whole() {
 		k.op("ADDQ $256, SI")
 	}
 	k.op("ADDQ $%d, BX", 16*k.m)
-	k.op("DECQ CX")
-	k.op("JNZ step")
+	k.ops("DECQ CX", "JNZ step")
 	for i := 2 * k.m; i < 2*k.m*chains; i++ {
 		k.op("VPADDD Y%d, Y%[2]d, Y%[2]d", i, i-2*k.m)
 	}
@@ -280,9 +261,7 @@ func (k panelKernel) pairs(h, v int) {
 	for m := range k.m {
 		k.op("VPBROADCASTD %d(BX), Y14", 4*(v*k.m+m))
 		k.op("VPBROADCASTD %d(BX), Y15", 4*((v+1)*k.m+m))
-		k.op("VPMADDUBSW Y14, Y12, Y14")
-		k.op("VPMADDUBSW Y15, Y13, Y15")
-		k.op("VPADDW Y15, Y14, Y14")
+		k.ops("VPMADDUBSW Y14, Y12, Y14", "VPMADDUBSW Y15, Y13, Y15", "VPADDW Y15, Y14, Y14")
 		k.op("VPMADDWD %d(R14), Y14, Y14", 32*h)
 		k.op("VPADDD Y14, %[1]s, %[1]s", k.sum(h, m))
 	}
@@ -290,8 +269,7 @@ func (k panelKernel) pairs(h, v int) {
 
 // scale adds the sums of a group to the output, with biases.
 func (k panelKernel) scale() {
-	k.op("CMPQ integerArgs_form(AX), $const_panelOffset")
-	k.op("JGE other")
+	k.ops("CMPQ integerArgs_form(AX), $const_panelOffset", "JGE other")
 	k.line("scaled:")
 	k.loadScales()
 	for m := range k.m {
@@ -333,8 +311,7 @@ func (k panelKernel) otherScales() {
 		k.op("JMP added")
 	}
 	k.line("other:")
-	k.op("CMPQ integerArgs_form(AX), $const_panelPoints")
-	k.op("JEQ points")
+	k.ops("CMPQ integerArgs_form(AX), $const_panelPoints", "JEQ points")
 	for m := range k.m {
 		k.op("VPBROADCASTD %d(BX), Y13", 4*(2*k.m+m))
 		for h := range 2 {
@@ -342,8 +319,7 @@ func (k panelKernel) otherScales() {
 		}
 	}
 	k.loadScales()
-	k.op("CMPQ integerArgs_form(AX), $const_panelFirst")
-	k.op("JEQ early")
+	k.ops("CMPQ integerArgs_form(AX), $const_panelFirst", "JEQ early")
 	k.line("multiply:")
 	stored(k.scaleRow)
 	k.line("points:")

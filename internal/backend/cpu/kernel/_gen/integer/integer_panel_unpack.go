@@ -20,12 +20,7 @@ func (k *unpackPanel) write() {
 	k.codesOut(planes)
 	k.scalesOut()
 	k.line("scalesOut:")
-	k.op("LEAQ 128(BX), R9")
-	k.op("ADDQ integerArgs_block(AX), R8")
-	k.op("DECQ R12")
-	k.op("JNZ group")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("LEAQ 128(BX), R9", "ADDQ integerArgs_block(AX), R8", "DECQ R12", "JNZ group", "VZEROUPPER", "RET")
 	k.line("")
 }
 
@@ -47,8 +42,7 @@ func (k *unpackPanel) codesOut(planes int) {
 	k.op("MOVQ R9, BX")
 	k.arg("steps", "CX")
 	if planes == 2 {
-		k.op("MOVQ CX, R14")
-		k.op("SHLQ $8, R14")
+		k.ops("MOVQ CX, R14", "SHLQ $8, R14")
 	}
 	k.line("step:")
 	for v := 0; v < 4; v += 2 {
@@ -70,9 +64,7 @@ func (k *unpackPanel) codesOut(planes int) {
 	if k.high() > 0 {
 		k.op("ADDQ $%d, DI", step16(k.high()))
 	}
-	k.op("ADDQ $256, BX")
-	k.op("DECQ CX")
-	k.op("JNZ step")
+	k.ops("ADDQ $256, BX", "DECQ CX", "JNZ step")
 	if planes == 2 {
 		k.op("ADDQ R14, BX")
 	}
@@ -80,12 +72,8 @@ func (k *unpackPanel) codesOut(planes int) {
 
 // scalesOut writes the scales of a group, which R8 points to, to BX.
 func (k *unpackPanel) scalesOut() {
-	k.op("MOVQ R8, R13")
-	k.op("ADDQ integerArgs_codes(AX), R13")
-	k.op("TESTQ $const_scaleF32, integerArgs_scale(AX)")
-	k.op("JNZ fullOut")
-	k.op("TESTQ $const_scaleF16, integerArgs_scale(AX)")
-	k.op("JNZ shortOut")
+	k.ops("MOVQ R8, R13", "ADDQ integerArgs_codes(AX), R13", "TESTQ $const_scaleF32, integerArgs_scale(AX)", "JNZ fullOut")
+	k.ops("TESTQ $const_scaleF16, integerArgs_scale(AX)", "JNZ shortOut")
 	k.typed(32, k.loadBF16)
 	k.line("shortOut:")
 	k.typed(32, k.loadF16)
@@ -111,10 +99,8 @@ func (k *unpackPanel) typed(size int, load func(at int, y string)) {
 	put(0, 0)
 	if !k.fp4 {
 		k.op("ADDQ $%d, R13", size)
-		k.op("TESTQ $const_scalePoints, integerArgs_scale(AX)")
-		k.op("JNZ pointsOut")
-		k.op("TESTQ $const_scaleZero, integerArgs_scale(AX)")
-		k.op("JNZ scalesOut")
+		k.ops("TESTQ $const_scalePoints, integerArgs_scale(AX)", "JNZ pointsOut")
+		k.ops("TESTQ $const_scaleZero, integerArgs_scale(AX)", "JNZ scalesOut")
 		put(64, 0)
 	}
 	k.op("JMP scalesOut")

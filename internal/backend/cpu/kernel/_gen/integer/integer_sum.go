@@ -32,21 +32,18 @@ func (k amxKernel) sum(turn int) {
 // nextSums stores the sums of a run and begins with those of the next, if there is one.
 func (k amxKernel) nextSums() {
 	k.arg("rows", "R14")
-	k.op("CMPQ integerArgs_addGroups(AX), $0")
-	k.op("JEQ summed")
+	k.ops("CMPQ integerArgs_addGroups(AX), $0", "JEQ summed")
 	k.arg("addOut", "R13")
 	k.rows("storeOf", func(m int) { k.op("VMOVUPS Z%d, %d(R13)", m, 64*m) })
 	k.line("summed:")
 	k.set("R12", "addGroups")
-	k.op("TESTQ R12, R12")
-	k.op("JEQ done")
+	k.ops("TESTQ R12, R12", "JEQ done")
 	k.arg("panelScales", "R10")
 	k.arg("stripActs", "R15")
 	k.op("ADDQ integerArgs_actTail(AX), R15")
 	k.arg("stripOut", "R13")
 	k.set("R13", "addOut")
-	k.op("CMPQ integerArgs_panelMore(AX), $0")
-	k.op("JNE more")
+	k.ops("CMPQ integerArgs_panelMore(AX), $0", "JNE more")
 	for m := range amxHeight {
 		k.op("VPXORD Z%d, Z%d, Z%d", m, m, m)
 	}

@@ -7,10 +7,7 @@ package main
 func superAVX2(s *source, f codes) {
 	s.line(superDoc, f.factors()+"AVX2", "")
 	askTail(s, f)
-	s.op("MOVQ CX, R15")
-	s.op("SHLQ $2, R15")
-	s.op("MOVQ R8, SI")
-	s.op("MOVQ R9, DI")
+	s.ops("MOVQ CX, R15", "SHLQ $2, R15", "MOVQ R8, SI", "MOVQ R9, DI")
 	s.arg("decoded", "BX")
 	s.line("tile:")
 	for h := range 2 {
@@ -28,8 +25,7 @@ func superAVX2(s *source, f codes) {
 	sum := 4
 	if f.least() {
 		sum = 6
-		s.op("VPXOR Y6, Y6, Y6")
-		s.op("VPXOR Y7, Y7, Y7")
+		s.ops("VPXOR Y6, Y6, Y6", "VPXOR Y7, Y7, Y7")
 	}
 	s.op("LEAQ (R13)(R15*1), SI")
 	s.arg("per", "CX")
@@ -39,14 +35,9 @@ func superAVX2(s *source, f codes) {
 		s.op("VPMADDWD %d(BX), Y14, Y15", f.pairsAt()+32*h)
 		s.op("VPADDD Y15, Y%[1]d, Y%[1]d", sum+h)
 	}
-	s.op("ADDQ R15, SI")
-	s.op("ADDQ $64, BX")
-	s.op("SUBQ $2, CX")
-	s.op("JNZ pair")
+	s.ops("ADDQ R15, SI", "ADDQ $64, BX", "SUBQ $2, CX", "JNZ pair")
 	s.arg("per", "CX")
-	s.op("SHLQ $5, CX")
-	s.op("SUBQ CX, BX")
-	s.op("VBROADCASTSS (R13), Y14")
+	s.ops("SHLQ $5, CX", "SUBQ CX, BX", "VBROADCASTSS (R13), Y14")
 	for h := range 2 {
 		t := sprint("Y%d", 4+h)
 		s.op("VCVTDQ2PS %s, %s", t, t)
@@ -58,24 +49,14 @@ func superAVX2(s *source, f codes) {
 		s.op("VFMADD213PS %d(DI), Y14, %s", 32*h, t)
 		s.op("VMOVUPS %s, %d(DI)", t, 32*h)
 	}
-	s.op("ADDQ $64, DI")
-	s.op("ADDQ $64, R14")
-	s.op("ADDQ $4, R13")
+	s.ops("ADDQ $64, DI", "ADDQ $64, R14", "ADDQ $4, R13")
 	s.op("LEAQ (DX)(R15*1), CX") // where the row after the last would be
-	s.op("CMPQ R13, CX")
-	s.op("JNE row")
-	s.op("TESTQ R11, R11")
-	s.op("JZ end")
+	s.ops("CMPQ R13, CX", "JNE row", "TESTQ R11, R11", "JZ end")
 	s.arg("decoded", "CX")
-	s.op("CMPQ BX, CX")
-	s.op("JNE end // of the second tile")
+	s.ops("CMPQ BX, CX", "JNE end // of the second tile")
 	s.op("ADDQ $%d, BX", factorTile)
 	s.arg("tiles", "DI")
-	s.op("SHRQ $1, DI")
-	s.op("IMULQ integerArgs_outTile(AX), DI")
-	s.op("ADDQ R9, DI")
-	s.op("LEAQ (R8)(R11*1), SI")
-	s.op("JMP tile")
+	s.ops("SHRQ $1, DI", "IMULQ integerArgs_outTile(AX), DI", "ADDQ R9, DI", "LEAQ (R8)(R11*1), SI", "JMP tile")
 	s.line("end:")
 	s.op("ADDQ R15, DX")
 	for i := range 8 {

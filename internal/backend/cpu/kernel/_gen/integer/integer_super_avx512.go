@@ -9,8 +9,7 @@ func (k *avx512Kernel) openSuper() {
 	if !k.halves() {
 		k.op("XORL R15, R15")
 	}
-	k.op("CMPQ integerArgs_scale(AX), $const_scaleFactors")
-	k.op("JEQ super")
+	k.ops("CMPQ integerArgs_scale(AX), $const_scaleFactors", "JEQ super")
 	k.aside = append(k.aside, func() {
 		k.line("super:")
 		k.op("KXORW K2, K2, K2")
@@ -39,8 +38,7 @@ func (k *avx512Kernel) halfGroups() {
 		each = 1
 	}
 	for from := 0; from < k.streams; from += each {
-		k.op("MOVQ R8, SI")
-		k.op("MOVQ DX, BX")
+		k.ops("MOVQ R8, SI", "MOVQ DX, BX")
 		for h := from; h < from+each; h++ {
 			k.op("VMOVDQU32 %d(R14), Z%d", factorTile*h, 26+h)
 		}
@@ -90,10 +88,7 @@ func (k *avx512Kernel) addFactored(from, to int) {
 
 // endGroup goes on with the next group of the superblock, ends it after the last, and goes on.
 func (k *avx512Kernel) endGroup(group string) {
-	k.op("ADDQ $64, R14")
-	k.op("MOVQ BX, DX")
-	k.op("ADDQ integerArgs_block(AX), R8")
-	k.op("DECQ R15")
+	k.ops("ADDQ $64, R14", "MOVQ BX, DX", "ADDQ integerArgs_block(AX), R8", "DECQ R15")
 	k.op("JNZ %s", group)
 	k.arg("decoded", "R14")
 	for h := range k.streams {
@@ -103,9 +98,7 @@ func (k *avx512Kernel) endGroup(group string) {
 	}
 	k.op("MOVL $%d, CX", k.m)
 	k.op("CALL integerSuper%sAVX512<>(SB)", k.factors())
-	k.op("JNZ decode")
-	k.op("TESTQ R11, R11")
-	k.op("JZ end")
+	k.ops("JNZ decode", "TESTQ R11, R11", "JZ end")
 	k.secondOut()
 	k.op("JMP stored")
 }
@@ -134,9 +127,7 @@ func superAVX512(s *source, f codes) {
 	s.line(superDoc, f.factors()+"AVX512", ", if K2 has ones, or else sets it")
 	askTail(s, f)
 	s.arg("decoded", "BX")
-	s.op("MOVQ CX, R15")
-	s.op("SHLQ $2, R15")
-	s.op("LEAQ (R15)(R15*2), R14")
+	s.ops("MOVQ CX, R15", "SHLQ $2, R15", "LEAQ (R15)(R15*2), R14")
 	s.op("LEAQ (DX)(R15*%d), R13", half)
 	pair := func(h, p int) string { return sprint("Z%d", 2*half*h+p) }
 	for h := range 2 {
@@ -150,12 +141,9 @@ func superAVX512(s *source, f codes) {
 	}
 	s.op("MOVQ R9, DI")
 	s.op("LEAQ %d(BX), SI", superNowhere)
-	s.op("TESTQ R11, R11")
-	s.op("JZ row")
+	s.ops("TESTQ R11, R11", "JZ row")
 	s.arg("tiles", "SI")
-	s.op("SHRQ $1, SI")
-	s.op("IMULQ integerArgs_outTile(AX), SI")
-	s.op("ADDQ R9, SI")
+	s.ops("SHRQ $1, SI", "IMULQ integerArgs_outTile(AX), SI", "ADDQ R9, SI")
 	s.line("row:")
 	for h, out := range []string{"DI", "SI"} {
 		t, sum, least := sprint("Z%d", 16+h), sprint("Z%d", 18+h), sprint("Z%d", 20+h)
@@ -179,12 +167,7 @@ func superAVX512(s *source, f codes) {
 		s.op("VMOVUPS %s, (%s)", sum, out)
 		s.op("ADDQ $64, %s", out)
 	}
-	s.op("ADDQ $64, BX")
-	s.op("ADDQ $4, DX")
-	s.op("ADDQ $4, R13")
-	s.op("DECQ CX")
-	s.op("JNZ row")
-	s.op("KXNORW K2, K2, K2")
+	s.ops("ADDQ $64, BX", "ADDQ $4, DX", "ADDQ $4, R13", "DECQ CX", "JNZ row", "KXNORW K2, K2, K2")
 	for i := range 2 * avx512Rows {
 		s.op("VPXORD Z%[1]d, Z%[1]d, Z%[1]d", i)
 	}
@@ -194,11 +177,7 @@ func superAVX512(s *source, f codes) {
 // endSuper goes on to the next superblock. DX is at the sums of the activations.
 func endSuper(s *source) {
 	s.arg("per", "CX")
-	s.op("SHRQ $1, CX")
-	s.op("IMULQ R15, CX")
-	s.op("ADDQ CX, DX")
-	s.op("ADDQ integerArgs_tail(AX), R8")
-	s.op("SUBQ integerArgs_per(AX), R12")
+	s.ops("SHRQ $1, CX", "IMULQ R15, CX", "ADDQ CX, DX", "ADDQ integerArgs_tail(AX), R8", "SUBQ integerArgs_per(AX), R12")
 	s.op("RET")
 }
 

@@ -69,8 +69,7 @@ func (k superGroup) write() {
 	switch {
 	case single:
 	case k.least():
-		k.op("MOVL $0x00070007, R12")
-		k.op("VPBROADCASTD R12, Z8")
+		k.ops("MOVL $0x00070007, R12", "VPBROADCASTD R12, Z8")
 	default:
 		for i, name := range []string{"Even", "Odd", "Words"} {
 			k.op("VBROADCASTI32X4 super%s<>(SB), Z%d", name, 8+i)
@@ -90,8 +89,7 @@ func (k superGroup) write() {
 	k.op("VMOVDQU32 (R14), Z23")
 	switch {
 	case single:
-		k.op("VPSLLD $16, Z23, Z21")
-		k.op("VPORD Z21, Z23, Z21")
+		k.ops("VPSLLD $16, Z23, Z21", "VPORD Z21, Z23, Z21")
 	case k.least():
 		k.digits()
 	default:
@@ -125,30 +123,19 @@ func (k superGroup) write() {
 	if k.high() > 0 {
 		k.op("ADDQ $%d, DI", step16(k.high()))
 	}
-	k.op("ADDQ $256, R9")
-	k.op("DECQ R12")
-	k.op("JNZ step")
-	k.op("ADDQ integerArgs_block(AX), R8")
-	k.op("ADDQ $64, R14")
-	k.op("DECQ R13")
-	k.op("JNZ group")
-	k.op("RET")
+	k.ops("ADDQ $256, R9", "DECQ R12", "JNZ step", "ADDQ integerArgs_block(AX), R8", "ADDQ $64, R14", "DECQ R13")
+	k.ops("JNZ group", "RET")
 }
 
 // digits prepares factors, in Z23, where planes are those of their digits: 3 bits each, so that no product of
 // a code is above 255, and one multiplication has those of two codes.
 func (k superGroup) digits() {
-	k.op("VPSLLD $16, Z23, Z22")
-	k.op("VPORD Z22, Z23, Z22")
-	k.op("VPANDD Z8, Z22, Z21")
-	k.op("VPSRLW $3, Z22, Z22")
+	k.ops("VPSLLD $16, Z23, Z22", "VPORD Z22, Z23, Z22", "VPANDD Z8, Z22, Z21", "VPSRLW $3, Z22, Z22")
 }
 
 // bytes prepares factors where planes are the bytes of products.
 func (k superGroup) bytes() {
-	k.op("VPSHUFB Z8, Z23, Z21")
-	k.op("VPSHUFB Z9, Z23, Z22")
-	k.op("VPSHUFB Z10, Z23, Z23")
+	k.ops("VPSHUFB Z8, Z23, Z21", "VPSHUFB Z9, Z23, Z22", "VPSHUFB Z10, Z23, Z23")
 	k.op("VPSLLW $%d, Z23, Z23", k.middle())
 }
 
@@ -156,10 +143,7 @@ func (k superGroup) bytes() {
 func (k superGroup) products(w string) {
 	k.op("VPMADDUBSW Z21, %s, Z28", w)
 	k.op("VPMADDUBSW Z22, %s, Z29", w)
-	k.op("VPSUBW Z23, Z28, Z28")
-	k.op("VPSUBW Z23, Z29, Z29")
-	k.op("VMOVDQA64 Z29, Z17")
-	k.op("VPSHUFB Z19, Z28, K3, Z17")
+	k.ops("VPSUBW Z23, Z28, Z28", "VPSUBW Z23, Z29, Z29", "VMOVDQA64 Z29, Z17", "VPSHUFB Z19, Z28, K3, Z17")
 	k.op("VPSHUFB Z20, Z29, K4, Z28")
 }
 
@@ -174,24 +158,18 @@ func superNext(s *source) {
 		s.op("MOVQ %s, %d(SP)", r, 8*i)
 	}
 	k.arg("nextBlock", "R8")
-	s.op("XORL R11, R11")
-	s.op("MOVL $1, CX")
+	s.ops("XORL R11, R11", "MOVL $1, CX")
 	k.arg("factors", "R13")
 	s.op("CALL R13")
 	k.arg("nextFactors", "R9")
 	k.arg("decoded", "R14")
 	tailAt(s)
-	s.op("VCVTPH2PS (R13), Z24")
-	s.op("VCVTPH2PS 32(R13), Z25")
-	s.op("CMPQ integerArgs_format(AX), $const_integerGrid")
-	s.op("JNE halves")
+	s.ops("VCVTPH2PS (R13), Z24", "VCVTPH2PS 32(R13), Z25", "CMPQ integerArgs_format(AX), $const_integerGrid", "JNE halves")
 	s.op("VMOVUPS (R13), Z24")
 	s.line("halves:")
-	s.op("VMOVUPS Z24, (R9)")
-	s.op("VMOVUPS Z25, 64(R9)")
+	s.ops("VMOVUPS Z24, (R9)", "VMOVUPS Z25, 64(R9)")
 	s.op("ADDQ $%d, R14", factorPairs)
-	s.op("CMPQ integerArgs_per(AX), $16")
-	s.op("JNE pairs")
+	s.ops("CMPQ integerArgs_per(AX), $16", "JNE pairs")
 	s.op("ADDQ $%d, R14", factorPairs6K-factorPairs)
 	s.line("pairs:")
 	for p := range 8 { // of eight groups there are four
@@ -208,26 +186,19 @@ func superNext(s *source) {
 	for i, r := range saved {
 		s.op("MOVQ %d(SP), %s", 8*i, r)
 	}
-	s.op("DECQ integerArgs_supersNext(AX)")
-	s.op("CMPQ integerArgs_second(AX), $0")
-	s.op("JEQ alone")
+	s.ops("DECQ integerArgs_supersNext(AX)", "CMPQ integerArgs_second(AX), $0", "JEQ alone")
 	k.arg("nextSlots", "R9")
 	s.op("SUBQ integerArgs_slots(AX), R9")
 	s.op("XORQ $%d, R9", superPlanes)
-	s.op("MOVQ R9, R12")
-	s.op("ADDQ integerArgs_slots(AX), R9")
+	s.ops("MOVQ R9, R12", "ADDQ integerArgs_slots(AX), R9")
 	k.set("R9", "nextSlots")
-	s.op("TESTQ R12, R12")
-	s.op("JZ both")
+	s.ops("TESTQ R12, R12", "JZ both")
 	k.arg("nextBlock", "R8")
-	s.op("ADDQ integerArgs_second(AX), R8")
-	s.op("JMP found")
+	s.ops("ADDQ integerArgs_second(AX), R8", "JMP found")
 	s.line("both:")
 	s.op("SUBQ integerArgs_second(AX), R8")
 	s.line("alone:")
-	s.op("ADDQ integerArgs_tail(AX), R8")
-	s.op("DECQ integerArgs_nextLeft(AX)")
-	s.op("JNZ near")
+	s.ops("ADDQ integerArgs_tail(AX), R8", "DECQ integerArgs_nextLeft(AX)", "JNZ near")
 	k.arg("supers", "R9")
 	k.set("R9", "nextLeft")
 	k.arg("tileBytes", "R8")
@@ -235,8 +206,7 @@ func superNext(s *source) {
 	k.set("R8", "pairBlock")
 	s.line("near:")
 	k.arg("per", "R9")
-	s.op("IMULQ integerArgs_block(AX), R9")
-	s.op("ADDQ integerArgs_tail(AX), R9")
+	s.ops("IMULQ integerArgs_block(AX), R9", "ADDQ integerArgs_tail(AX), R9")
 	k.arg("fetchSkip", "R12")
 	s.op("ADDQ R8, R12")
 	k.set("R12", "fetchAt")

@@ -20,9 +20,7 @@ func (k unpackKernel) write() {
 	if k.form == amxSigned {
 		k.zeros()
 	}
-	k.op("MOVQ R13, CX")
-	k.op("MOVQ R8, SI")
-	k.op("MOVQ R9, R14")
+	k.ops("MOVQ R13, CX", "MOVQ R8, SI", "MOVQ R9, R14")
 	if k.high() > 0 {
 		k.arg("plane", "DI")
 		k.op("ADDQ R8, DI")
@@ -48,9 +46,7 @@ func (k unpackKernel) write() {
 	k.skip = 0
 	if !k.fp4 { // which has no more
 		k.op("CMPQ integerArgs_steps(AX), $%d", unpackSteps)
-		k.op("JEQ unpacked")
-		k.op("CMPQ R14, R9")
-		k.op("JNE unpacked")
+		k.ops("JEQ unpacked", "CMPQ R14, R9", "JNE unpacked")
 		k.op("ADDQ $%d, R14", 256*unpackSteps)
 		k.op("ADDQ $%d, SI", unpackSteps*step16(k.low()))
 		if k.high() > 0 {
@@ -60,8 +56,7 @@ func (k unpackKernel) write() {
 	}
 	k.line("unpacked:")
 	k.arg("scalesAt", "R14")
-	k.op("ADDQ R9, R14")
-	k.op("ADDQ integerArgs_slot(AX), R9")
+	k.ops("ADDQ R9, R14", "ADDQ integerArgs_slot(AX), R9")
 	k.aside = nil
 	if k.form != amxBiased {
 		k.arg("codes", "R13")
@@ -69,8 +64,7 @@ func (k unpackKernel) write() {
 		k.signedScales()
 		if k.form == amxPoints {
 			k.arg("zeros", "R13")
-			k.op("VPMOVZXBD (R8)(R13*1), Z24")
-			k.op("VMOVDQU32 Z24, 64(R14)")
+			k.ops("VPMOVZXBD (R8)(R13*1), Z24", "VMOVDQU32 Z24, 64(R14)")
 		}
 	} else {
 		k.loadScales(0, 1, func() {
@@ -80,8 +74,7 @@ func (k unpackKernel) write() {
 			}
 		}, nil, nil, nil)
 	}
-	k.op("ADDQ integerArgs_block(AX), R8")
-	k.op("RET")
+	k.ops("ADDQ integerArgs_block(AX), R8", "RET")
 	if k.stores() {
 		k.points()
 	}
@@ -96,8 +89,7 @@ func (k unpackKernel) stores() bool { return k.form == amxSigned && k.bits < 8 }
 // zeros brings what is subtracted from codes into Z29.
 func (k unpackKernel) zeros() {
 	if k.stores() {
-		k.op("TESTQ $const_scalePoints, integerArgs_scale(AX)")
-		k.op("JNZ points")
+		k.ops("TESTQ $const_scalePoints, integerArgs_scale(AX)", "JNZ points")
 	}
 	k.op("MOVL $0x%08x, CX", 0x01010101<<(k.bits-1))
 	k.op("VPBROADCASTD CX, Z29")
@@ -108,23 +100,18 @@ func (k unpackKernel) zeros() {
 func (k unpackKernel) points() {
 	k.line("points:")
 	k.arg("zeros", "CX")
-	k.op("VPMOVZXBD (R8)(CX*1), Z29")
-	k.op("VBROADCASTI32X4 integerEach<>(SB), Z28")
-	k.op("VPSHUFB Z28, Z29, Z29")
-	k.op("JMP zeroed")
+	k.ops("VPMOVZXBD (R8)(CX*1), Z29", "VBROADCASTI32X4 integerEach<>(SB), Z28", "VPSHUFB Z28, Z29, Z29", "JMP zeroed")
 }
 
 // signedScales writes the scales at R13 to the slot, of which R14 is the place.
 func (k unpackKernel) signedScales() {
-	k.op("TESTQ $const_scaleF16, integerArgs_scale(AX)")
-	k.op("JZ other")
+	k.ops("TESTQ $const_scaleF16, integerArgs_scale(AX)", "JZ other")
 	k.loadF16("(R13)", "Z24")
 	k.line("scaled:")
 	k.op("VMOVUPS Z24, (R14)")
 	k.aside = append(k.aside, func() {
 		k.line("other:")
-		k.op("TESTQ $const_scaleF32, integerArgs_scale(AX)")
-		k.op("JNZ full")
+		k.ops("TESTQ $const_scaleF32, integerArgs_scale(AX)", "JNZ full")
 		k.loadBF16("(R13)", "Z24")
 		k.op("JMP scaled")
 		k.line("full:")

@@ -32,9 +32,7 @@ func wide(s *source) {
 	k.arg("acts", "DX")
 	k.arg("groups", "R12")
 	k.arg("outTile", "CX")
-	k.op("CMPQ integerArgs_more(AX), $0")
-	k.op("JNE group")
-	k.op("VPXORD Z0, Z0, Z0")
+	k.ops("CMPQ integerArgs_more(AX), $0", "JNE group", "VPXORD Z0, Z0, Z0")
 	k.each(func(h, m int) { k.op("VMOVUPS Z0, %s", k.sum(h, m)) })
 	k.line("group:")
 	k.dots()
@@ -49,11 +47,7 @@ func wide(s *source) {
 		k.each(k.scalePointed)
 	}, nil)
 	k.op("LEAQ %d(BX), DX", 12*wideRows)
-	k.op("ADDQ integerArgs_block(AX), R8")
-	k.op("DECQ R12")
-	k.op("JNZ group")
-	k.op("VZEROUPPER")
-	k.op("RET")
+	k.ops("ADDQ integerArgs_block(AX), R8", "DECQ R12", "JNZ group", "VZEROUPPER", "RET")
 	for _, rest := range k.aside {
 		rest()
 	}
@@ -77,8 +71,7 @@ func (k *wideKernel) sum(h, m int) string {
 
 // dots computes the integer sums of a group.
 func (k *wideKernel) dots() {
-	k.op("MOVQ R8, SI")
-	k.op("MOVQ DX, BX")
+	k.ops("MOVQ R8, SI", "MOVQ DX, BX")
 	k.each(func(h, m int) { k.op("VPXORD %[1]s, %[1]s, %[1]s", k.int(h, m)) })
 	k.arg("steps", "CX")
 	k.line("step:")
@@ -95,8 +88,7 @@ func (k *wideKernel) dots() {
 	}
 	k.op("ADDQ $%d, SI", step16(8))
 	k.op("ADDQ $%d, BX", 16*wideRows)
-	k.op("DECQ CX")
-	k.op("JNZ step")
+	k.ops("DECQ CX", "JNZ step")
 }
 
 // scaleRow adds the integer sums of a row of a tile, scaled, to its float sums.

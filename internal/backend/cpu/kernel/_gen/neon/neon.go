@@ -52,6 +52,9 @@ func (s *source) line(format string, args ...any) { fmt.Fprintf(&s.Buffer, forma
 // op is one instruction, its operands in the assembler's order, destination last.
 func (s *source) op(format string, args ...any) { s.line("\t"+format, args...) }
 
+// ops are instructions in turn.
+func (s *source) ops(list ...string) { s.op("%s", strings.Join(list, "\n\t")) }
+
 // word is an instruction that the assembler does not know: where the bits of its operands go.
 func (s *source) word(code int, name, operands, bits string, args ...int) {
 	s.macro(name, operands, fmt.Sprintf("WORD $(0x%08x|%s)", code, bits), args...)

@@ -25,10 +25,7 @@ func (k integer) least() bool { return k.factors() == "K" || k.factors() == "2K"
 // decodeFactors decodes those of the superblock at R1, of blocks of R9 bytes. R21 becomes the
 // number of its groups, R20 where decoded factors are.
 func (k integer) decodeFactors() {
-	k.op("MOVD integerArgs_per(R0), R21")
-	k.op("MUL R21, R9, R15")
-	k.op("ADD R1, R15")
-	k.op("MOVD integerArgs_decoded(R0), R20")
+	k.ops("MOVD integerArgs_per(R0), R21", "MUL R21, R9, R15", "ADD R1, R15", "MOVD integerArgs_decoded(R0), R20")
 	switch k.factors() {
 	case "6K":
 		k.factors6K()
@@ -44,9 +41,7 @@ func (k integer) factorsKernel() {
 	k.line("// func factors%sNEON(a *integerArgs)\n//", k.factors())
 	k.line("// The twin is Weight.factors. Registers are those of the products.")
 	k.line("TEXT ·factors%sNEON(SB), NOSPLIT, $0-8", k.factors())
-	k.op("MOVD a+0(FP), R0")
-	k.op("MOVD integerArgs_weights(R0), R1")
-	k.op("MOVD integerArgs_block(R0), R9")
+	k.ops("MOVD a+0(FP), R0", "MOVD integerArgs_weights(R0), R1", "MOVD integerArgs_block(R0), R9")
 	k.decodeFactors()
 	k.op("RET\n")
 }
@@ -54,8 +49,7 @@ func (k integer) factorsKernel() {
 // factors6K decodes factors of Q6_K from the tail at R15 to R20.
 func (k integer) factors6K() {
 	k.halves(16)
-	k.op("MOVD R20, R24")
-	k.op("MOVD R21, R25")
+	k.ops("MOVD R20, R24", "MOVD R21, R25")
 	k.line("factor:")
 	k.op("ADD $16, R15")
 	k.load(24, 16, "R15")
@@ -70,18 +64,13 @@ func (k integer) factors6K() {
 		k.fmul(24+h, 24+h, 16+h)
 		k.store(24+h, 16*h, "R24")
 	}
-	k.op("ADD $64, R24")
-	k.op("SUBS $1, R25")
-	k.op("BNE factor")
+	k.ops("ADD $64, R24", "SUBS $1, R25", "BNE factor")
 }
 
 // factors2K decodes factors of Q2_K from the tail at R15 to R20, scales and then biases of each group.
 func (k integer) factors2K() {
 	k.halves(16)
-	k.op("MOVD R20, R24")
-	k.op("MOVD R21, R25")
-	k.op("VMOVI $15, V28.B16")
-	k.op("ADD $32, R15")
+	k.ops("MOVD R20, R24", "MOVD R21, R25", "VMOVI $15, V28.B16", "ADD $32, R15")
 	k.halves(20)
 	for h := range 4 {
 		k.fneg(20+h, 20+h)
@@ -107,10 +96,7 @@ func (k integer) factors2K() {
 			k.store(24+h, 64*i+16*h, "R24")
 		}
 	}
-	k.op("ADD $16, R15")
-	k.op("ADD $128, R24")
-	k.op("SUBS $1, R25")
-	k.op("BNE factor")
+	k.ops("ADD $16, R15", "ADD $128, R24", "SUBS $1, R25", "BNE factor")
 }
 
 // superFactors2K decodes the factors of a superblock of Q2_K to bytes: 16 of each group, and those of the
@@ -143,10 +129,7 @@ const (
 // sixBits decodes factors of 6 bits from the tail at R15 to R20, four rows at a time. R23 is at
 // the halves of these, R22 at what has 32 bits, R24 where they go.
 func (k integer) sixBits() {
-	k.op("MOVD R15, R22")
-	k.op("MOVD R15, R23")
-	k.op("MOVD R20, R24")
-	k.op("MOVD $4, R25")
+	k.ops("MOVD R15, R22", "MOVD R15, R23", "MOVD R20, R24", "MOVD $4, R25")
 	for _, c := range []struct{ reg, value int }{{28, 15}, {29, 0x30}, {31, 32}} {
 		k.op("MOVD $%d, R15", c.value)
 		k.op("VDUP R15, V%d.S4", c.reg)
@@ -169,11 +152,7 @@ func (k integer) sixBits() {
 		k.load(25, atBiasesK, "R22")
 		k.eight(16, 64, 128)
 	}
-	k.op("ADD $8, R23")
-	k.op("ADD $16, R22")
-	k.op("ADD $16, R24")
-	k.op("SUBS $1, R25")
-	k.op("BNE factor")
+	k.ops("ADD $8, R23", "ADD $16, R22", "ADD $16, R24", "SUBS $1, R25", "BNE factor")
 }
 
 // eight decodes the factors of eight groups: low bits from V25, high bits, from bit at on, from
@@ -220,8 +199,7 @@ TEXT superFactors%s<>(SB), NOSPLIT|NOFRAME, $0`, kind, kind)
 		s.op("ADD $%d, R12, R15", atNibblesXS)
 		s.op("VLD4 (R15), "+four, 0, 1, 2, 3)
 		s.op("ADD $%d, R12, R15", atPairsXS)
-		s.op("VLD2 (R15), [V4.B16, V5.B16]")
-		s.op("VMOVI $32, V23.B16")
+		s.ops("VLD2 (R15), [V4.B16, V5.B16]", "VMOVI $32, V23.B16")
 		s.smallFactors(4, 0, true)
 	} else {
 		s.op("ADD $%d, R12, R15", atPairsK)

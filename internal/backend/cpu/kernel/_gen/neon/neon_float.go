@@ -35,22 +35,12 @@ func neonProduct(s *source, elem string) {
 //	R6 its step    R8-R10 rows    V0-V23 accumulators: for each row, even and odd
 //	V24-V27 a column    V28-V30 numbers of the rows    V31 mask`, elem, mostRows)
 	s.line("TEXT ·%s(SB), NOSPLIT, $0-8", name)
-	s.op("MOVD a+0(FP), R0")
-	s.op("MOVD floatArgs_w(R0), R1")
-	s.op("MOVD floatArgs_even(R0), R2")
-	s.op("MOVD floatArgs_odd(R0), R3")
-	s.op("MOVD floatArgs_pairs(R0), R4")
-	s.op("MOVD floatArgs_ahead(R0), R5")
-	s.op("MOVD floatArgs_step(R0), R6")
-	s.op("MOVD floatArgs_x(R0), R8")
-	s.op("MOVD floatArgs_stride(R0), R11")
-	s.op("ADD R11, R8, R9")
-	s.op("ADD R11, R9, R10")
-	s.op("MOVD floatArgs_rows(R0), R12")
-	s.op("MOVD floatArgs_first(R0), R13")
+	s.ops("MOVD a+0(FP), R0", "MOVD floatArgs_w(R0), R1", "MOVD floatArgs_even(R0), R2", "MOVD floatArgs_odd(R0), R3")
+	s.ops("MOVD floatArgs_pairs(R0), R4", "MOVD floatArgs_ahead(R0), R5", "MOVD floatArgs_step(R0), R6")
+	s.ops("MOVD floatArgs_x(R0), R8", "MOVD floatArgs_stride(R0), R11", "ADD R11, R8, R9", "ADD R11, R9, R10")
+	s.ops("MOVD floatArgs_rows(R0), R12", "MOVD floatArgs_first(R0), R13")
 	if elem == "BF16" {
-		s.op("MOVD $0xffff0000, R11")
-		s.op("VDUP R11, V31.S4")
+		s.ops("MOVD $0xffff0000, R11", "VDUP R11, V31.S4")
 	}
 	for r := 1; r < mostRows; r++ {
 		s.op("CMP $%d, R12", r)
@@ -81,8 +71,7 @@ func (p product) variant() {
 		lines, pair = 2, 128
 	}
 	for range lines {
-		p.op("PRFM (R5), PLDL1KEEP")
-		p.op("ADD R6, R5")
+		p.ops("PRFM (R5), PLDL1KEEP", "ADD R6, R5")
 	}
 	for r := range p.rows {
 		p.op("FMOVD.P 8(R%d), F%d", 8+r, 28+r)
@@ -188,24 +177,16 @@ func (s *source) beginDecoder(name string, biases int, constants func()) {
 	}
 	constants()
 	s.line("block:")
-	s.op("MOVD R8, R1")
-	s.op("MOVD R10, R3")
-	s.op("MOVD R9, R15")
+	s.ops("MOVD R8, R1", "MOVD R10, R3", "MOVD R9, R15")
 	if biases >= 0 {
-		s.op("TBNZ $3, R4, pointed // decodePoints")
-		s.op("CMP $3, R4")
-		s.op("BGE implied")
+		s.ops("TBNZ $3, R4, pointed // decodePoints", "CMP $3, R4", "BGE implied")
 	}
 	s.scales("R4", 16, biases, "")
 }
 
 // endDecoder goes on with the next block, if there is one.
 func (s *source) endDecoder(biases int) {
-	s.op("ADD R12, R8")
-	s.op("ADD R13, R9")
-	s.op("SUBS $1, R11")
-	s.op("BNE block")
-	s.op("RET")
+	s.ops("ADD R12, R8", "ADD R13, R9", "SUBS $1, R11", "BNE block", "RET")
 	if biases >= 0 {
 		s.impliedBiases(biases)
 		s.pointed(biases)
@@ -223,8 +204,7 @@ func (s *source) impliedBiases(biases int) {
 	s.load2(16, 0, "R15")
 	s.load2(18, 32, "R15")
 	s.line("multiple:")
-	s.op("MOVD a+0(FP), R15")
-	s.op("FMOVS decodeArgs_zero(R15), F0")
+	s.ops("MOVD a+0(FP), R15", "FMOVS decodeArgs_zero(R15), F0")
 	for h := range 4 {
 		s.fmulAt(biases+h, 16+h, 0, 0)
 	}
@@ -268,10 +248,7 @@ func (s *source) points(d int) {
 func (s *source) pointed(biases int) {
 	s.line("pointed:")
 	s.zeroScales("R4")
-	s.op("MOVD a+0(FP), R15")
-	s.op("MOVD decodeArgs_zeros(R15), R5")
-	s.op("CBZ R5, equal")
-	s.op("ADD R9, R5, R15")
+	s.ops("MOVD a+0(FP), R15", "MOVD decodeArgs_zeros(R15), R5", "CBZ R5, equal", "ADD R9, R5, R15")
 	s.points(biases)
 	for h := range 4 {
 		s.fneg(biases+h, biases+h)
@@ -332,8 +309,7 @@ func (d decoder) steps(label string, pointed bool) {
 		}
 	}
 	d.advance()
-	d.op("ADD $1024, R0")
-	d.op("SUBS $1, R3")
+	d.ops("ADD $1024, R0", "SUBS $1, R3")
 	d.op("BNE %s", label)
 }
 
@@ -391,8 +367,6 @@ func decodeBytes(s *source) {
 		s.fmul(q, q, 16+q)
 		s.store(q, 16*q, "R0")
 	}
-	s.op("ADD $64, R0")
-	s.op("SUBS $1, R3")
-	s.op("BNE column")
+	s.ops("ADD $64, R0", "SUBS $1, R3", "BNE column")
 	s.endDecoder(-1)
 }

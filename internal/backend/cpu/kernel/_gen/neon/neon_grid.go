@@ -78,8 +78,7 @@ func (k grid) function() {
 	}
 	k.op("ADD $%d, R2", k.size)
 	k.op("ADD $%d, R1", expandedSize)
-	k.op("SUBS $1, R4")
-	k.op("BNE super")
+	k.ops("SUBS $1, R4", "BNE super")
 	k.op("RET\n")
 }
 
@@ -93,9 +92,7 @@ func (k grid) words(x, d int) {
 func (k grid) indices() {
 	k.words(k.mask<<8, 8)
 	k.op("ADD $%d, R2, R5", k.high)
-	k.op("MOVD R2, R6")
-	k.op("MOVD $expandArgs_indices, R7")
-	k.op("ADD R0, R7")
+	k.ops("MOVD R2, R6", "MOVD $expandArgs_indices, R7", "ADD R0, R7")
 	k.op("MOVD $%d, R8", 256/k.entry/k.per)
 	k.line("indices:")
 	if k.ones() {
@@ -103,14 +100,11 @@ func (k grid) indices() {
 		k.op("ADD $32, R5")
 	} else {
 		k.load(1, 0, "R5")
-		k.op("VUXTL V1.B8, V0.H8")
-		k.op("VUXTL2 V1.B16, V1.H8")
-		k.op("ADD $16, R5")
+		k.ops("VUXTL V1.B8, V0.H8", "VUXTL2 V1.B16, V1.H8", "ADD $16, R5")
 	}
 	for i := range k.per {
 		k.load(3, 16*i, "R6")
-		k.op("VUXTL V3.B8, V2.H8")
-		k.op("VUXTL2 V3.B16, V3.H8")
+		k.ops("VUXTL V3.B8, V2.H8", "VUXTL2 V3.B16, V3.H8")
 		for h := range 2 {
 			from := 4 + h
 			switch left := 8 - k.bits*i; {
@@ -128,8 +122,7 @@ func (k grid) indices() {
 	}
 	k.op("ADD $%d, R6", 16*k.per)
 	k.op("ADD $%d, R7", 32*k.per)
-	k.op("SUBS $1, R8")
-	k.op("BNE indices")
+	k.ops("SUBS $1, R8", "BNE indices")
 }
 
 // copyEntries copies the entries of 16 rows, index after index.
@@ -138,8 +131,7 @@ func (k grid) copyEntries() {
 	k.op("MOVD R2, R6")
 	if k.high > 0 {
 		size, load = 2, "MOVHU"
-		k.op("MOVD $expandArgs_indices, R6")
-		k.op("ADD R0, R6")
+		k.ops("MOVD $expandArgs_indices, R6", "ADD R0, R6")
 	}
 	k.op("MOVD R1, R7")
 	k.op("MOVD $%d, R8", 256/k.entry)
@@ -159,8 +151,7 @@ func (k grid) copyEntries() {
 	}
 	k.op("ADD $%d, R6", 16*size)
 	k.op("ADD $%d, R7", 16*k.entry)
-	k.op("SUBS $1, R8")
-	k.op("BNE entries")
+	k.ops("SUBS $1, R8", "BNE entries")
 }
 
 // factorBytes writes the factors, 2f+1.
@@ -239,8 +230,7 @@ func (k grid) scales() {
 func (k grid) deltas() {
 	k.op("VADD V31.B16, V31.B16, V9.B16")
 	k.op("ADD $%d, R2, R5", k.high)
-	k.op("MOVD R1, R7")
-	k.op("MOVD $8, R8")
+	k.ops("MOVD R1, R7", "MOVD $8, R8")
 	k.line("deltas:")
 	for q := range 4 { // four rows
 		k.op("FMOVD %d(R5), F0", 8*q)
@@ -263,10 +253,7 @@ func (k grid) deltas() {
 			}
 		}
 	}
-	k.op("ADD $32, R5")
-	k.op("ADD $512, R7")
-	k.op("SUBS $1, R8")
-	k.op("BNE deltas")
+	k.ops("ADD $32, R5", "ADD $512, R7", "SUBS $1, R8", "BNE deltas")
 }
 
 // evenSigns writes all signs to the arguments, at R5: of every eighth column too, and of the last eight of 32.
@@ -275,8 +262,7 @@ func (k grid) evenSigns() {
 		k.op("MOVD $%d, R15", x)
 		k.op("VDUP R15, V%d.B16", 16+i)
 	}
-	k.op("MOVD $expandArgs_signs, R5")
-	k.op("ADD R0, R5")
+	k.ops("MOVD $expandArgs_signs, R5", "ADD R0, R5")
 	k.op("ADD $%d, R2, R6", k.signs)
 	k.op("MOVD $4, R8")
 	k.line("even:")
@@ -307,17 +293,12 @@ func (k grid) evenSigns() {
 		k.store(n, 64*n, "R5")
 		k.store(4+n, 64*(4+n), "R5")
 	}
-	k.op("ADD $16, R5")
-	k.op("ADD $16, R6")
-	k.op("SUBS $1, R8")
-	k.op("BNE even")
-	k.op("SUB $64, R5")
+	k.ops("ADD $16, R5", "ADD $16, R6", "SUBS $1, R8", "BNE even", "SUB $64, R5")
 }
 
 // applySigns negates codes. R5 is at the signs.
 func (k grid) applySigns() {
-	k.op("MOVD R1, R7")
-	k.op("MOVD $8, R8")
+	k.ops("MOVD R1, R7", "MOVD $8, R8")
 	k.line("signs:")
 	for v := range 8 {
 		k.op("FMOVD %d(R5), F0", 64*(4*(v%2)+v/2))
@@ -330,10 +311,7 @@ func (k grid) applySigns() {
 			k.store(2, 64*v+16*q, "R7")
 		}
 	}
-	k.op("ADD $8, R5")
-	k.op("ADD $512, R7")
-	k.op("SUBS $1, R8")
-	k.op("BNE signs")
+	k.ops("ADD $8, R5", "ADD $512, R7", "SUBS $1, R8", "BNE signs")
 }
 
 // gridDeclarations is the Go side.

@@ -175,21 +175,14 @@ func (k integer) function() {
 		k.op("MOVD integerArgs_%s(R0), %s", f.field, f.reg)
 	}
 	k.line("tile:")
-	k.op("MOVD integerArgs_acts(R0), R5")
-	k.op("MOVD integerArgs_groups(R0), R3")
+	k.ops("MOVD integerArgs_acts(R0), R5", "MOVD integerArgs_groups(R0), R3")
 	k.zero(0)
 	for q := range 4 * k.rows {
 		k.store(0, 16*q, "R6")
 	}
 	k.line("group:")
 	k.group()
-	k.op("ADD R9, R1")
-	k.op("SUBS $1, R3")
-	k.op("BNE group")
-	k.op("ADD R13, R6")
-	k.op("SUBS $1, R2")
-	k.op("BNE tile")
-	k.op("RET")
+	k.ops("ADD R9, R1", "SUBS $1, R3", "BNE group", "ADD R13, R6", "SUBS $1, R2", "BNE tile", "RET")
 	if !k.fp4 {
 		k.zeros()
 	}
@@ -203,9 +196,7 @@ func (k integer) matrix() bool { return k.set == setI8MM && k.rows == 4 }
 func (k integer) signed() bool { return k.bits == 8 && k.set != setI8MM }
 
 func (k integer) group() {
-	k.op("MOVD R1, R8")
-	k.op("ADD R19, R1, R7")
-	k.op("MOVD integerArgs_steps(R0), R4")
+	k.ops("MOVD R1, R8", "ADD R19, R1, R7", "MOVD integerArgs_steps(R0), R4")
 	k.prepare()
 	switch {
 	case k.signed():
@@ -233,8 +224,7 @@ func (k integer) group() {
 	}
 	k.op("ADD $%d, R5", 16*k.rows)
 	k.advance()
-	k.op("SUBS $1, R4")
-	k.op("BNE step")
+	k.ops("SUBS $1, R4", "BNE step")
 	k.finish()
 }
 
@@ -273,8 +263,7 @@ func (k integer) raised() {
 		k.zero(24 + r)
 	}
 	k.constant(k.prefix, "One8", 30)
-	k.op("MOVD R5, R15")
-	k.op("MOVD R4, R22")
+	k.ops("MOVD R5, R15", "MOVD R4, R22")
 	k.line("total:")
 	for v := range 4 {
 		index := k.numbers(v, "R15")
@@ -286,8 +275,7 @@ func (k integer) raised() {
 		}
 	}
 	k.op("ADD $%d, R15", 16*k.rows)
-	k.op("SUBS $1, R22")
-	k.op("BNE total")
+	k.ops("SUBS $1, R22", "BNE total")
 	for i := range 4 * k.rows {
 		k.op("VSHL $7, V%d.S4, V%d.S4", 24+i/4, i)
 	}
@@ -393,8 +381,7 @@ func (k integer) finish() {
 	}
 	k.op("ADD R10, R1, R15")
 	if !k.fp4 {
-		k.op("CMP $const_scaleZero, R11")
-		k.op("BGE zero")
+		k.ops("CMP $const_scaleZero, R11", "BGE zero")
 	}
 	k.scales("R11", 16, biases, "")
 	if !k.fp4 {
@@ -458,9 +445,7 @@ func (k integer) zeros() {
 	if k.bits == 2 {
 		k.op("TBNZ $5, R11, first // scaleFirst")
 	}
-	k.op("TBZ $3, R11, scaled // scalePoints")
-	k.op("MOVD integerArgs_zeros(R0), R15")
-	k.op("ADD R1, R15")
+	k.ops("TBZ $3, R11, scaled // scalePoints", "MOVD integerArgs_zeros(R0), R15", "ADD R1, R15")
 	k.points(20)
 	for r := range k.rows {
 		first := true

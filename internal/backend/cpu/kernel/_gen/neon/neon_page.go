@@ -45,9 +45,7 @@ TEXT ·scoreRow%dNEON(SB), NOSPLIT, $0-44`, bits, kind, bits, bits)
 		s.op("SUBS $%d, R4", keys)
 		s.op("BLT done%d", keys)
 		s.line("keys%d:", keys)
-		s.op("MOVD R1, R6")
-		s.op("MOVD R3, R7")
-		s.op("MOVD R2, R8")
+		s.ops("MOVD R1, R6", "MOVD R3, R7", "MOVD R2, R8")
 		for i := 1; i < keys; i++ {
 			s.op("ADD R5, R%d, R%d", 7+i, 8+i)
 		}
@@ -103,15 +101,12 @@ TEXT ·weighRow%dNEON(SB), NOSPLIT, $0-40`, bits, kind, bits, bits)
 		s.op("SUBS $%d, R3", 16*blocks)
 		s.op("BLT done%d", blocks)
 		s.line("columns%d:", blocks)
-		s.op("MOVD R1, R6")
-		s.op("MOVD R4, R7")
-		s.op("MOVD R2, R8")
+		s.ops("MOVD R1, R6", "MOVD R4, R7", "MOVD R2, R8")
 		for i := range 4 * blocks {
 			s.zero(i)
 		}
 		s.line("rows%d:", blocks)
-		s.op("FMOVS.P 4(R6), F24")
-		s.op("MOVD R8, R9")
+		s.ops("FMOVS.P 4(R6), F24", "MOVD R8, R9")
 		for i := range blocks {
 			s.load16(20, "R9", bytes)
 			s.op("ADD $%d, R9", 16*bytes)
@@ -119,8 +114,7 @@ TEXT ·weighRow%dNEON(SB), NOSPLIT, $0-40`, bits, kind, bits, bits)
 				s.fmlaAt(4*i+j, 20+j, 24, 0)
 			}
 		}
-		s.op("ADD R5, R8")
-		s.op("SUBS $1, R7")
+		s.ops("ADD R5, R8", "SUBS $1, R7")
 		s.op("BNE rows%d", blocks)
 		for i := range 4 * blocks {
 			s.store(i, 16*i, "R0")

@@ -30,12 +30,8 @@ func promptRowsKernel(s *source, bytes int) {
 //	R5 fours of rows left    R6 those left in the strip    R7-R10 places in rows    R11, R12 places in dst
 //	V0-V15 rows    V16-V27 and every fourth of V0-V15 columns    V28-V31 halves of them
 TEXT ·promptRows%dNEON(SB), NOSPLIT, $0-56`, 8*bytes, kind, 8*bytes, 8*bytes)
-	s.op("MOVD dst_base+0(FP), R0")
-	s.op("MOVD dst_len+8(FP), R5")
-	s.op("MOVD rows_base+24(FP), R1")
-	s.op("MOVD d+48(FP), R4")
-	s.op("UDIV R4, R5, R5")
-	s.op("LSR $2, R5")
+	s.ops("MOVD dst_base+0(FP), R0", "MOVD dst_len+8(FP), R5", "MOVD rows_base+24(FP), R1", "MOVD d+48(FP), R4")
+	s.ops("UDIV R4, R5, R5", "LSR $2, R5")
 	s.op("LSL $%d, R4, R2", shift)
 	s.op("LSL $4, R4, R3") // d/16 rows of 256 bytes
 	s.line("strips:")
@@ -45,8 +41,7 @@ TEXT ·promptRows%dNEON(SB), NOSPLIT, $0-56`, 8*bytes, kind, 8*bytes, 8*bytes)
 	for i := range 3 {
 		s.op("ADD R2, R%d, R%d", 7+i, 8+i)
 	}
-	s.op("MOVD R0, R11")
-	s.op("MOVD d+48(FP), R4")
+	s.ops("MOVD R0, R11", "MOVD d+48(FP), R4")
 	s.line("columns:")
 	for r := range 4 {
 		s.load16(4*r, []string{"R7", "R8", "R9", "R10"}[r], bytes)
@@ -74,13 +69,7 @@ TEXT ·promptRows%dNEON(SB), NOSPLIT, $0-56`, 8*bytes, kind, 8*bytes, 8*bytes)
 		s.op("ADD R3, R12")
 	}
 	s.op("ADD $%d, R11", 4*promptStrip)
-	s.op("SUBS $16, R4")
-	s.op("BNE columns")
-	s.op("ADD R2<<2, R1")
-	s.op("ADD $16, R0")
-	s.op("SUBS $1, R5")
-	s.op("BEQ end")
-	s.op("SUBS $1, R6")
+	s.ops("SUBS $16, R4", "BNE columns", "ADD R2<<2, R1", "ADD $16, R0", "SUBS $1, R5", "BEQ end", "SUBS $1, R6")
 	s.op("BNE rows")
 	s.op("ADD R3<<4, R0") // the strip has 16 lanes, and R0 has passed a row of it
 	s.op("SUB $%d, R0", 4*promptStrip)
@@ -96,11 +85,7 @@ func promptValuesKernel(s *source) {
 //
 //	R0 dst    R1 values    R2 bytes of a value    R3 values left    R4 place in a value
 TEXT ·promptValues16NEON(SB), NOSPLIT, $0-56`)
-	s.op("MOVD dst_base+0(FP), R0")
-	s.op("MOVD values_base+24(FP), R1")
-	s.op("MOVD d+48(FP), R2")
-	s.op("LSL $1, R2")
-	s.op("MOVD $64, R3")
+	s.ops("MOVD dst_base+0(FP), R0", "MOVD values_base+24(FP), R1", "MOVD d+48(FP), R2", "LSL $1, R2", "MOVD $64, R3")
 	s.line("rows:")
 	s.op("MOVD R1, R4")
 	for range promptStrip / 16 {
@@ -108,12 +93,9 @@ TEXT ·promptValues16NEON(SB), NOSPLIT, $0-56`)
 		for i := range 4 {
 			s.store(i, 16*i, "R0")
 		}
-		s.op("ADD $32, R4")
-		s.op("ADD $64, R0")
+		s.ops("ADD $32, R4", "ADD $64, R0")
 	}
-	s.op("ADD R2, R1")
-	s.op("SUBS $1, R3")
-	s.op("BNE rows")
+	s.ops("ADD R2, R1", "SUBS $1, R3", "BNE rows")
 	s.op("RET\n")
 }
 
@@ -128,22 +110,13 @@ func promptScoresKernel(s *source) {
 //	R11 tiles left in the strip    R12 blocks of keys left
 //	V0-V15 sums    V16-V19 keys or sums that wait    V20 queries    V24 scale
 TEXT ·promptScoresNEON(SB), NOSPLIT, $0-132`)
-	s.op("MOVD dst_base+0(FP), R0")
-	s.op("MOVD keys_base+48(FP), R2")
-	s.op("MOVD sums_base+72(FP), R3")
-	s.op("MOVD d+120(FP), R4")
-	s.op("FMOVS scale+128(FP), F24")
-	s.op("MOVD $4, R12")
+	s.ops("MOVD dst_base+0(FP), R0", "MOVD keys_base+48(FP), R2", "MOVD sums_base+72(FP), R3", "MOVD d+120(FP), R4")
+	s.ops("FMOVS scale+128(FP), F24", "MOVD $4, R12")
 	s.line("blocks:")
-	s.op("MOVD q_base+24(FP), R1")
-	s.op("MOVD dst_len+8(FP), R5")
-	s.op("LSR $6, R5")
-	s.op("MOVD R0, R10")
+	s.ops("MOVD q_base+24(FP), R1", "MOVD dst_len+8(FP), R5", "LSR $6, R5", "MOVD R0, R10")
 	s.op("MOVD $%d, R11", promptStrip/4)
 	s.line("tiles:")
-	s.op("MOVD R1, R7")
-	s.op("MOVD R2, R8")
-	s.op("MOVD $0, R6")
+	s.ops("MOVD R1, R7", "MOVD R2, R8", "MOVD $0, R6")
 	s.line("lanes:")
 	for i := range 16 {
 		s.zero(i)
@@ -158,8 +131,7 @@ TEXT ·promptScoresNEON(SB), NOSPLIT, $0-132`)
 	for i := range 16 {
 		s.fmlaAt(i, 16+i%4, 20, i/4)
 	}
-	s.op("SUBS $16, R9")
-	s.op("BNE steps")
+	s.ops("SUBS $16, R9", "BNE steps")
 	for level := range 4 {
 		s.op("TBZ $%d, R6, wait%d", level, level)
 		for i := range 16 {
@@ -177,23 +149,15 @@ TEXT ·promptScoresNEON(SB), NOSPLIT, $0-132`)
 		for i := range 16 {
 			s.store(i, 256*level+16*i, "R3")
 		}
-		s.op("ADD $1, R6")
-		s.op("JMP lanes")
+		s.ops("ADD $1, R6", "JMP lanes")
 	}
 	s.line("stored:")
 	s.op("ADD $%d, R10", 4*4*64)
-	s.op("ADD $16, R1")
-	s.op("SUBS $1, R11")
-	s.op("BNE same")
+	s.ops("ADD $16, R1", "SUBS $1, R11", "BNE same")
 	s.op("SUB $%d, R7, R1", 4*promptStrip-16) // the next strip
 	s.op("MOVD $%d, R11", promptStrip/4)
 	s.line("same:")
-	s.op("SUBS $4, R5")
-	s.op("BNE tiles")
-	s.op("ADD $64, R0")
-	s.op("ADD $64, R2")
-	s.op("SUBS $1, R12")
-	s.op("BNE blocks")
+	s.ops("SUBS $4, R5", "BNE tiles", "ADD $64, R0", "ADD $64, R2", "SUBS $1, R12", "BNE blocks")
 	s.op("RET\n")
 }
 
@@ -207,8 +171,7 @@ TEXT ·promptFactorsNEON(SB), NOSPLIT, $0-144`)
 	for i, n := range []string{"old", "more", "allTop", "allWeight", "nowTop", "nowWeight"} {
 		s.op("MOVD %s_base+%d(FP), R%d", n, 24*i, i)
 	}
-	s.op("MOVD old_len+8(FP), R6")
-	s.op("MOVD $table<>(SB), R14")
+	s.ops("MOVD old_len+8(FP), R6", "MOVD $table<>(SB), R14")
 	s.line("loop:")
 	s.load(0, 0, "R2")
 	s.load(1, 0, "R4")
@@ -220,17 +183,12 @@ TEXT ·promptFactorsNEON(SB), NOSPLIT, $0-144`)
 	s.fsub(1, 1, 2)
 	s.exp(4, 0)
 	s.exp(5, 1)
-	s.op("FMOVQ.P F4, 16(R0)")
-	s.op("FMOVQ.P F5, 16(R1)")
+	s.ops("FMOVQ.P F4, 16(R0)", "FMOVQ.P F5, 16(R1)")
 	s.load(0, 0, "R3")
 	s.load(1, 0, "R5")
 	s.fmul(0, 0, 4)
 	s.fmla(0, 1, 5)
-	s.op("FMOVQ.P F0, 16(R3)")
-	s.op("ADD $16, R4")
-	s.op("ADD $16, R5")
-	s.op("SUBS $4, R6")
-	s.op("BNE loop")
+	s.ops("FMOVQ.P F0, 16(R3)", "ADD $16, R4", "ADD $16, R5", "SUBS $4, R6", "BNE loop")
 	s.op("RET\n")
 }
 
@@ -243,23 +201,16 @@ func promptWeighKernel(s *source) {
 //	R6 bytes of columns before    R7, R8 places in values and weights    R9 positions left    R10 a row
 //	R12 blocks of columns left    V0-V15 sums    V16-V19 values    V20-V23 weights
 TEXT ·promptWeighNEON(SB), NOSPLIT, $0-152`)
-	s.op("MOVD values_base+48(FP), R3")
-	s.op("MOVD column+144(FP), R6")
-	s.op("LSL $2, R6")
+	s.ops("MOVD values_base+48(FP), R3", "MOVD column+144(FP), R6", "LSL $2, R6")
 	s.op("MOVD $%d, R12", promptStrip/16)
 	s.line("blocks:")
-	s.op("MOVD out_base+0(FP), R0")
-	s.op("MOVD out_len+8(FP), R1")
-	s.op("MOVD weights_base+24(FP), R2")
-	s.op("MOVD old_base+72(FP), R4")
+	s.ops("MOVD out_base+0(FP), R0", "MOVD out_len+8(FP), R1", "MOVD weights_base+24(FP), R2", "MOVD old_base+72(FP), R4")
 	s.op("MOVD more_base+96(FP), R5")
 	s.line("tiles:")
 	for i := range 16 {
 		s.zero(i)
 	}
-	s.op("MOVD R3, R7")
-	s.op("MOVD R2, R8")
-	s.op("MOVD $16, R9")
+	s.ops("MOVD R3, R7", "MOVD R2, R8", "MOVD $16, R9")
 	s.line("rows:")
 	for q := range 4 {
 		s.load(20+q, 4*64*q, "R8")
@@ -273,17 +224,14 @@ TEXT ·promptWeighNEON(SB), NOSPLIT, $0-152`)
 			s.fmlaAt(i, 16+i%4, 20+i/4, u)
 		}
 	}
-	s.op("SUBS $1, R9")
-	s.op("BNE rows")
-	s.op("CBZ R4, store")
+	s.ops("SUBS $1, R9", "BNE rows", "CBZ R4, store")
 	row := func(q int) {
 		s.op("MOVD %d(R0), R10", 8*q)
 		s.op("ADD R6, R10")
 	}
 	for q := range 4 {
 		row(q)
-		s.op("FMOVS.P 4(R4), F20")
-		s.op("FMOVS.P 4(R5), F21")
+		s.ops("FMOVS.P 4(R4), F20", "FMOVS.P 4(R5), F21")
 		for v := range 4 {
 			s.load(16+v, 16*v, "R10")
 			s.fmulAt(16+v, 16+v, 20, 0)
@@ -302,11 +250,6 @@ TEXT ·promptWeighNEON(SB), NOSPLIT, $0-152`)
 	s.line("stored:")
 	s.op("ADD $32, R0")
 	s.op("ADD $%d, R2", 4*4*64)
-	s.op("SUBS $4, R1")
-	s.op("BNE tiles")
-	s.op("ADD $64, R3")
-	s.op("ADD $64, R6")
-	s.op("SUBS $1, R12")
-	s.op("BNE blocks")
+	s.ops("SUBS $4, R1", "BNE tiles", "ADD $64, R3", "ADD $64, R6", "SUBS $1, R12", "BNE blocks")
 	s.op("RET\n")
 }

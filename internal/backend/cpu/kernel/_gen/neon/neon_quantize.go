@@ -7,8 +7,7 @@ func magnitudeKernel(s *source) {
 //
 //	R0 numbers    R1 numbers left    V0-V3 highest    V4-V7 numbers
 TEXT ·magnitudeNEON(SB), NOSPLIT, $0-20`)
-	s.op("MOVD x+0(FP), R0")
-	s.op("MOVD n+8(FP), R1")
+	s.ops("MOVD x+0(FP), R0", "MOVD n+8(FP), R1")
 	for i := range 4 {
 		s.zero(i)
 	}
@@ -19,9 +18,7 @@ TEXT ·magnitudeNEON(SB), NOSPLIT, $0-20`)
 		s.fabs(4+i, 4+i)
 		s.three(0x6ea06400, "umax.4s", i, i, 4+i)
 	}
-	s.op("ADD $64, R0")
-	s.op("SUBS $16, R1")
-	s.op("BNE loop")
+	s.ops("ADD $64, R0", "SUBS $16, R1", "BNE loop")
 	for i := 1; i < 4; i++ {
 		s.three(0x6ea06400, "umax.4s", 0, 0, i)
 	}
@@ -71,9 +68,7 @@ TEXT ·roundNEON(SB), NOSPLIT, $0-44`)
 		s.op("VST1 V6.S[%d], (R0)", i)
 		s.op("ADD R3, R0")
 	}
-	s.op("ADD $64, R1")
-	s.op("SUBS $16, R2")
-	s.op("BNE loop")
+	s.ops("ADD $64, R1", "SUBS $16, R2", "BNE loop")
 	s.two(0x4eb1b800, "addv.4s", 16, 16)
 	s.op("FMOVS F16, total+40(FP)")
 	s.op("RET\n")

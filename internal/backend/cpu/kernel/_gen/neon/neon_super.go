@@ -84,39 +84,28 @@ func (k super) function() {
 	k.op("MOVD $0, R13")
 	k.prepare()
 	k.line("tile:")
-	k.op("MOVD integerArgs_acts(R0), R9")
-	k.op("MOVD integerArgs_groups(R0), R3")
+	k.ops("MOVD integerArgs_acts(R0), R9", "MOVD integerArgs_groups(R0), R3")
 	if k.grid { // the sums may go on
-		k.op("MOVD integerArgs_more(R0), R15")
-		k.op("CBNZ R15, super")
+		k.ops("MOVD integerArgs_more(R0), R15", "CBNZ R15, super")
 	}
 	k.zero(0)
 	for q := range 4 * k.rows {
 		k.store(0, 16*q, "R6")
 	}
 	k.line("super:")
-	k.op("MUL R21, R20, R12")
-	k.op("ADD R1, R12")
+	k.ops("MUL R21, R20, R12", "ADD R1, R12")
 	if f := k.factors(); f != "6K" && f != "Grid" {
 		k.op("CALL superFactors%s<>(SB)", f)
 	}
 	if k.span() == 2 {
 		k.line("half:")
 		k.pass()
-		k.op("EOR $32, R13")
-		k.op("CBNZ R13, half")
+		k.ops("EOR $32, R13", "CBNZ R13, half")
 	} else {
 		k.pass()
 	}
-	k.op("ADD R14, R5, R9")
-	k.op("MOVD integerArgs_tail(R0), R15")
-	k.op("ADD R15, R12, R1")
-	k.op("SUBS R21, R3")
-	k.op("BNE super")
-	k.op("MOVD integerArgs_outTile(R0), R15")
-	k.op("ADD R15, R6")
-	k.op("SUBS $1, R2")
-	k.op("BNE tile")
+	k.ops("ADD R14, R5, R9", "MOVD integerArgs_tail(R0), R15", "ADD R15, R12, R1", "SUBS R21, R3", "BNE super")
+	k.ops("MOVD integerArgs_outTile(R0), R15", "ADD R15, R6", "SUBS $1, R2", "BNE tile")
 	k.op("RET\n")
 }
 
@@ -177,9 +166,7 @@ func (k super) steps() int {
 
 // pass multiplies a superblock with as much of a tile as goes at a time.
 func (k super) pass() {
-	k.op("MOVD R9, R5")
-	k.op("MOVD R1, R22")
-	k.op("MOVD R21, R11")
+	k.ops("MOVD R9, R5", "MOVD R1, R22", "MOVD R21, R11")
 	if f := k.factors(); f == "6K" || f == "Grid" { // factors are bytes in the tail
 		k.op("ADD R13>>2, R12, R10")
 		if k.grid {
@@ -225,14 +212,11 @@ func (k super) pass() {
 	k.op("ADD $%d, R5", 16*k.rows)
 	if k.steps() > 1 {
 		k.advance()
-		k.op("SUBS $1, R4")
-		k.op("BNE step")
+		k.ops("SUBS $1, R4", "BNE step")
 	}
 	k.op("ADD R20, R22")
 	k.scaleGroup()
-	k.op("ADD $16, R10")
-	k.op("SUBS $1, R11")
-	k.op("BNE group")
+	k.ops("ADD $16, R10", "SUBS $1, R11", "BNE group")
 	if (k.bits == 3 || k.bits == 5) && k.span() == 2 { // the other half's bytes are four further, or before
 		for q := range 2 {
 			k.op("VEOR V%d.B16, V%d.B16, V%d.B16", regSpreads+2, regSpreads+q, regSpreads+q)
@@ -478,8 +462,7 @@ func (k super) least() {
 		biases = 256
 	}
 	k.op("ADD $%d, R5, R22", 4*k.rows)
-	k.op("ADD R13>>2, R23, R10")
-	k.op("MOVD R21, R11")
+	k.ops("ADD R13>>2, R23, R10", "MOVD R21, R11")
 	k.eachSum(func(i int) { k.zero(16 + i) })
 	k.line("least:")
 	switch k.rows {
@@ -488,9 +471,7 @@ func (k super) least() {
 	case 2:
 		k.op("FMOVD (R22), F0")
 	case 3:
-		k.op("FMOVD (R22), F0")
-		k.op("ADD $8, R22, R15")
-		k.op("VLD1 (R15), V0.S[2]")
+		k.ops("FMOVD (R22), F0", "ADD $8, R22, R15", "VLD1 (R15), V0.S[2]")
 	default:
 		k.load(0, 0, "R22")
 	}
@@ -513,9 +494,7 @@ func (k super) least() {
 		})
 	}
 	k.op("ADD $%d, R22", 4*k.rows)
-	k.op("ADD $32, R10")
-	k.op("SUBS $2, R11")
-	k.op("BNE least")
+	k.ops("ADD $32, R10", "SUBS $2, R11", "BNE least")
 }
 
 // finish adds quarters h and h+1 of what was multiplied to the output.

@@ -145,15 +145,8 @@ func mixProductKernel(s *source) {
 //	R6 scale    R7 row of a    R8-R11 four numbers of b    R12 rows left
 //	V0-V15 sums    V16-V19 a    V20 b
 TEXT ·mixProductNEON(SB), NOSPLIT, $0-128`)
-	s.op("MOVD dst_base+0(FP), R0")
-	s.op("MOVD dst_len+8(FP), R3")
-	s.op("MOVD a_base+24(FP), R1")
-	s.op("MOVD b_base+48(FP), R2")
-	s.op("MOVD n+96(FP), R4")
-	s.op("MOVD down+104(FP), R5")
-	s.op("MOVD across+112(FP), R19")
-	s.op("MOVD scale+120(FP), R6")
-	s.op("LSL $2, R5")
+	s.ops("MOVD dst_base+0(FP), R0", "MOVD dst_len+8(FP), R3", "MOVD a_base+24(FP), R1", "MOVD b_base+48(FP), R2")
+	s.ops("MOVD n+96(FP), R4", "MOVD down+104(FP), R5", "MOVD across+112(FP), R19", "MOVD scale+120(FP), R6", "LSL $2, R5")
 	s.op("LSL $2, R19")
 	s.line("rows:")
 	for q := 0; q < mixQueries; q += 16 {
@@ -232,10 +225,7 @@ func mixWeightsKernel(s *source) {
 //	R0 scores    R1 sums    R2 keys    R3 place in the scores    R4 keys left
 //	V0-V3 highest    V8-V11 sums
 TEXT ·mixWeightsNEON(SB), NOSPLIT, $0-32`)
-	s.op("MOVD scores_base+0(FP), R0")
-	s.op("MOVD scores_len+8(FP), R2")
-	s.op("MOVD s+24(FP), R1")
-	s.op("MOVD $table<>(SB), R14")
+	s.ops("MOVD scores_base+0(FP), R0", "MOVD scores_len+8(FP), R2", "MOVD s+24(FP), R1", "MOVD $table<>(SB), R14")
 	s.op("LSR $5, R2")
 	for q := 0; q < mixQueries; q += 16 {
 		at := func(v int) int { return 4*q + 16*v }
@@ -287,9 +277,7 @@ func mixDivideKernel(s *source) {
 //
 //	R0 x    R1 y    R2 numbers left    V0-V7 x    V8-V15 y
 TEXT ·mixDivideNEON(SB), NOSPLIT, $0-32`)
-	s.op("MOVD x_base+0(FP), R0")
-	s.op("MOVD x_len+8(FP), R2")
-	s.op("MOVD y+24(FP), R1")
+	s.ops("MOVD x_base+0(FP), R0", "MOVD x_len+8(FP), R2", "MOVD y+24(FP), R1")
 	const n = mixQueries / 4
 	for v := range n {
 		s.load(8+v, 16*v, "R1")
