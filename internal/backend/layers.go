@@ -54,8 +54,39 @@ type Seq struct {
 	// Attention.Sections.
 	Positions [][3]int32
 
-	Pages []Tensor    // PageTokens positions each, of all layers that have any: bytes, of type I8
-	Delta []Recurrent // one per DeltaNet layer
+	Pages   []Tensor    // PageTokens positions each, of all layers whose memory grows with the sequence: bytes, of type I8
+	Windows []Window    // the pages of other layers
+	Delta   []Recurrent // one per DeltaNet layer
+}
+
+// Window is the pages of layers with one window. The first ones were released: no row of this call or of a later one sees them.
+type Window struct {
+	First int      // number of released pages
+	Pages []Tensor // the pages behind them, as Seq.Pages
+}
+
+// Table is the pages of a layer, and the number of the first.
+func (s *Seq) Table(at *Place) (first int, pages []Tensor) {
+	if at.Window == 0 {
+		return 0, s.Pages
+	}
+	w := &s.Windows[at.Window-1]
+	return w.First, w.Pages
+}
+
+// AllPages yields the pages of all layers.
+func (s *Seq) AllPages(yield func(Tensor) bool) {
+	for i := -1; i < len(s.Windows); i++ {
+		list := s.Pages
+		if i >= 0 {
+			list = s.Windows[i].Pages
+		}
+		for _, t := range list {
+			if !yield(t) {
+				return
+			}
+		}
+	}
 }
 
 // Input is rows that a model is fed in place of embedded tokens, those of a part of a sequence
@@ -68,9 +99,10 @@ type Input struct {
 // Place is the location of one layer's state in every Seq of a model: a part of each page, or a
 // Recurrent. A device adds Page to the addresses of its page table.
 type Place struct {
-	Type  dtype.Type // of the numbers in pages: F32, F16 or I8
-	Page  int        // first byte of a page that is the layer's
-	Delta int        // index of the layer's Recurrent
+	Type   dtype.Type // of the numbers in pages: F32, F16 or I8
+	Window int        // the layer's pages: Seq.Pages if 0, else Seq.Windows[Window-1]
+	Page   int        // first byte of a page that is the layer's
+	Delta  int        // index of the layer's Recurrent
 }
 
 // Attention is a layer of softmax attention. The zero value of an option is its absence.

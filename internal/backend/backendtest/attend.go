@@ -89,11 +89,12 @@ type attended struct {
 	r     *rig
 	layer *backend.Attention
 	pages []backend.Tensor
-	none  backend.Tensor // of no rows, as wide as the output
+	none  backend.Tensor   // of no rows, as wide as the output
+	spare []backend.Tensor // pages of layers with another window
 }
 
 func (c *attendCase) sequence(r *rig, layer *backend.Attention, positions int) *attended {
-	return &attended{c, r, layer, c.pages(r, positions), r.random(1, c.heads*c.dim).RowRange(0, 0)}
+	return &attended{attendCase: c, r: r, layer: layer, pages: c.pages(r, positions), none: r.random(1, c.heads*c.dim).RowRange(0, 0)}
 }
 
 // feed returns the output for rows [from, to) of a text, at their positions.

@@ -59,6 +59,7 @@ var checks = []check{
 	{"Attend", (*checker).attend, false},
 	{"Experts with options", (*checker).expertsOptions, false},
 	{"Attend with options", (*checker).attendOptions, false},
+	{"Attend behind windows", (*checker).released, false},
 	{"Attend inside blocks", (*checker).attendBlock, false},
 	{"Convolve", (*checker).convolve, false},
 	{"DeltaNet", (*checker).deltaNet, false},

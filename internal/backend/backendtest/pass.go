@@ -69,6 +69,7 @@ func (c *checker) pass() {
 	if len(c.findings) > 0 {
 		return
 	}
+	c.holds("passes of one shape with released pages", func(r *rig) (got, want []float32) { return windowCases[0].released(r, 65, r.b.Pass) })
 	c.like("passes of one shape", func(r *rig) [][]float32 {
 		n := newNetwork(r)
 		s := []*attended{n.c.sequence(r, n.layer, 80), n.c.sequence(r, n.layer, 80)}

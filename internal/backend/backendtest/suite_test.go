@@ -639,6 +639,19 @@ var layerFaults = []planted{
 			}
 		}
 	}},
+	{"Attend", "all windows are the first", func(f *faulty, b *Opaque) {
+		f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+			if batch = slices.Clone(batch); at.Window > 1 {
+				for i := range batch {
+					w := slices.Clone(batch[i].Windows)
+					w[1].Pages = slices.Clone(w[1].Pages)
+					copy(w[1].Pages, w[0].Pages)
+					batch[i].Windows = w
+				}
+			}
+			b.Attend(dst, a, at, q, k, v, batch)
+		}
+	}},
 	{"Attend", "a sequence of a batch is late by one", func(f *faulty, b *Opaque) {
 		f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
 			if len(batch) > 1 {

@@ -269,7 +269,8 @@ func (op *attendOp) append(worker, r int) {
 	buf := &op.buffers[worker]
 	buf.key, buf.tail = kernel.Grow(buf.key, op.key), kernel.Grow(buf.tail, op.tail)
 	k, slot := row(op.k, r), pos%backend.PageTokens
-	page := seq.Pages[pos/backend.PageTokens]
+	released, list := seq.Table(&op.at)
+	page := list[pos/backend.PageTokens-released]
 	for h := range a.KVHeads {
 		op.prepare(buf.key, buf.tail, k[h*d:][:d], &a.KNorm, cos, sin)
 		op.store(buf, op.rows(page, 0, h), slot, buf.key, op.key)

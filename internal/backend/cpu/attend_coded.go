@@ -164,12 +164,13 @@ func (op *attendOp) layQueries(buf *codedBuffers, g *attendGroup) {
 
 // openPage finds a group's head in page p.
 func (op *attendOp) openPage(buf *codedBuffers, g *attendGroup, p int) {
-	list, x := op.batch[g.seq].Pages, &buf.page
-	buf.keys = op.rows(list[p], 0, g.kv)
-	x.Next = op.rows(list[min(p+1, g.skip+g.pages-1)], 0, g.kv)
+	x := &buf.page
+	page, after := op.pages(g, p)
+	buf.keys = op.rows(page, 0, g.kv)
+	x.Next = op.rows(after, 0, g.kv)
 	x.Dims = op.columns()
 	n := x.Dims * backend.PageTokens
-	if second := op.rows(list[p], 1, g.kv); op.a.Latent == 0 {
+	if second := op.rows(page, 1, g.kv); op.a.Latent == 0 {
 		x.Values, x.ValueScales = second[:n], second[n:].floats()
 	} else {
 		buf.tails, buf.values = second, kernel.Grow(buf.values, n)

@@ -160,8 +160,8 @@ func (op *attendOp) weigh(x *pageBlock, rows, next pageRows) {
 
 // pages are page p of a group and the one that is read after it.
 func (op *attendOp) pages(g *attendGroup, p int) (page, after backend.Tensor) {
-	list := op.batch[g.seq].Pages
-	return list[p], list[min(p+1, g.skip+g.pages-1)]
+	released, list := op.batch[g.seq].Table(&op.at)
+	return list[p-released], list[min(p+1, g.skip+g.pages-1)-released]
 }
 
 // pageRows are PageTokens rows of a page, as backend.KeyBytes and its like lay them out. They begin at a

@@ -61,7 +61,7 @@ func groups(n int) int { return (n + backend.CodedGroup - 1) / backend.CodedGrou
 func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
 	l := b.layer(dst, a, at, q, k, v)
 	b.begin()
-	l.call = b.lists(backend.Pass{Batch: batch})
+	l.call = headOf(b.lists(backend.Pass{Batch: batch}), &at)
 	if l.rows == 0 {
 		return
 	}

@@ -15,6 +15,7 @@ type callBlock struct {
 	at    driver.Ptr
 	bytes int
 	data  []byte // what is being written, from address at on
+	seqs  []driver.Ptr
 }
 
 // leastCall is the initial size of the block in bytes: the page tables of a dozen long sequences. Moving it
@@ -63,12 +64,30 @@ func (b *Backend) uploadCall(p *backend.Pass) error {
 	return b.send(c.at, c.data)
 }
 
+// tables is how many tables of pages sequences have.
+func tables(batch []backend.Seq) int {
+	n := 0
+	for i := range batch {
+		n = max(n, len(batch[i].Windows))
+	}
+	return 1 + n
+}
+
+// headOf is the address of the call block for a layer with pages of that table. Each table has a head of its own, whose sequences
+// have its pages.
+func headOf(call driver.Ptr, at *backend.Place) driver.Ptr {
+	return call + driver.Ptr(at.Window*int(unsafe.Sizeof(callParam{})))
+}
+
 // callBytes is at most how many bytes the block of p has.
 func callBytes(p *backend.Pass) int {
-	rows := p.Rows()
-	n := int(unsafe.Sizeof(callParam{})) + 4*(len(p.IDs)+len(p.Want)+len(p.Only)) + rows*16 + len(p.Batch)*int(unsafe.Sizeof(seqParam{})) + 8*16
+	n := 4*(len(p.IDs)+len(p.Want)+len(p.Only)) + p.Rows()*16 + 8*16
+	n += tables(p.Batch) * (int(unsafe.Sizeof(callParam{})) + len(p.Batch)*int(unsafe.Sizeof(seqParam{})) + 16)
 	for i := range p.Batch {
-		n += 8*len(p.Batch[i].Pages) + int(unsafe.Sizeof(recurrentParam{}))*len(p.Batch[i].Delta)
+		n += int(unsafe.Sizeof(recurrentParam{})) * len(p.Batch[i].Delta)
+		for range p.Batch[i].AllPages {
+			n += 8
+		}
 	}
 	return n
 }
@@ -77,24 +96,28 @@ func callBytes(p *backend.Pass) int {
 func (b *Backend) writeCall(p *backend.Pass) {
 	c, le := &b.call, binary.LittleEndian
 	h := callParam{rows: i32(p.Rows()), seqs: i32(len(p.Batch)), wants: i32(len(p.Want)), onlys: i32(len(p.Only))}
-	c.data = append(c.data[:0], raw(h)...) // its place
+	tables := tables(p.Batch)
+	c.data = c.data[:0]
+	for range tables {
+		c.data = append(c.data, raw(h)...) // its place
+	}
 	h.ids, h.want, h.only = c.list(p.IDs), c.list(p.Want), c.list(p.Only)
-	h.seq = c.next()
-	pages, deltas := 0, 0
-	for i := range p.Batch {
-		s := &p.Batch[i]
-		c.data = append(c.data, raw(seqParam{
-			first: i32(s.First), n: i32(s.N), pos: i32(s.Pos), drafts: i32(s.Drafts), accepted: i32(s.Accepted), pages: i32(pages), deltas: i32(deltas),
-		})...)
-		pages, deltas = pages+len(s.Pages), deltas+len(s.Delta)
+	c.seqs = c.seqs[:0]
+	pages := 0
+	for w := range tables {
+		c.seqs = append(c.seqs, c.next())
+		pages = c.appendSeqs(p, w, pages)
 	}
 	h.rowSeq = c.next()
 	h.positions = h.rowSeq + driver.Ptr(4*h.rows)
 	c.appendRows(p, p.Rows())
 	h.page = c.next()
-	for i := range p.Batch {
-		for _, t := range p.Batch[i].Pages {
-			c.data = le.AppendUint64(c.data, uint64(b.address(t)))
+	for w := range tables {
+		for i := range p.Batch {
+			_, pages := tableOf(&p.Batch[i], w)
+			for _, t := range pages {
+				c.data = le.AppendUint64(c.data, uint64(b.address(t)))
+			}
 		}
 	}
 	h.delta = c.next()
@@ -106,10 +129,36 @@ func (b *Backend) writeCall(p *backend.Pass) {
 			})...)
 		}
 	}
-	copy(c.data, raw(h))
+	for w, at := range c.seqs {
+		h.seq = at
+		copy(c.data[w*int(unsafe.Sizeof(h)):], raw(h))
+	}
 	if len(c.data) > c.bytes {
 		panic(fmt.Sprintf("cuda: a call block of %d bytes in %d", len(c.data), c.bytes))
 	}
+}
+
+// tableOf is a table of a sequence, empty if it has fewer.
+func tableOf(s *backend.Seq, window int) (first int, pages []backend.Tensor) {
+	if window > len(s.Windows) {
+		return 0, nil
+	}
+	return s.Table(&backend.Place{Window: window})
+}
+
+// appendSeqs appends the sequences with the pages of a table, the first of which is the n-th of the call, and returns the number of
+// the page behind them. Kernels count pages from the beginning of a sequence, so released pages are subtracted.
+func (c *callBlock) appendSeqs(p *backend.Pass, window, n int) int {
+	deltas := 0
+	for i := range p.Batch {
+		s := &p.Batch[i]
+		first, pages := tableOf(s, window)
+		c.data = append(c.data, raw(seqParam{
+			first: i32(s.First), n: i32(s.N), pos: i32(s.Pos), drafts: i32(s.Drafts), accepted: i32(s.Accepted), pages: i32(n - first), deltas: i32(deltas),
+		})...)
+		n, deltas = n+len(pages), deltas+len(s.Delta)
+	}
+	return n
 }
 
 // next is the address of the next appended data.

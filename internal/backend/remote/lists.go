@@ -10,10 +10,16 @@ const maxLayers = 1 << 16
 
 // needs is what operations ask of the lists of their pass. The shapes of a recording are checked once, lists each time.
 type needs struct {
-	ids, want, rows     int // lengths; -1: any
-	table, from, blocks int // ids, wanted rows and blocks are below
-	page                int // bytes of a page; 0: there need not be pages
+	ids, want, rows     int        // lengths; -1: any
+	table, from, blocks int        // ids, wanted rows and blocks are below
+	pages               []pageNeed // by Place.Window
 	delta               []*backend.DeltaNet
+}
+
+// pageNeed is what operations ask of a table of pages.
+type pageNeed struct {
+	bytes int // of a page; 0: there need not be pages
+	sees  int // positions that a row sees up to its own
 }
 
 func newNeeds() needs {
@@ -37,6 +43,22 @@ func (n *needs) recurrent(index int, d *backend.DeltaNet) {
 		n.delta = append(n.delta, nil)
 	}
 	n.delta[index] = d
+}
+
+// paged adds a layer with pages.
+func (n *needs) paged(at *backend.Place, a *backend.Attention) {
+	if at.Window > maxLayers {
+		refuse("Attend with window %d", at.Window)
+	}
+	for len(n.pages) <= at.Window {
+		n.pages = append(n.pages, pageNeed{})
+	}
+	sees := backend.MaxWindow
+	if a.Window > 0 {
+		sees = min(a.Window, sees)
+	}
+	x := &n.pages[at.Window]
+	x.bytes, x.sees = max(x.bytes, at.Page+a.PageBytes(at.Type)), max(x.sees, sees)
 }
 
 // check panics unless the lists of a pass are as its operations need them.
@@ -72,15 +94,21 @@ func (n *needs) check(p *backend.Pass) {
 }
 
 func (n *needs) checkPages(s *backend.Seq) {
-	if n.page == 0 {
-		return
-	}
-	if s.Pos+s.N > len(s.Pages)*backend.PageTokens {
-		refuse("%d rows from position %d on in %d pages", s.N, s.Pos, len(s.Pages))
-	}
-	for i := range s.Pages {
-		if t := &s.Pages[i]; t.Mem == nil || t.Type != dtype.I8 || numbers(t) < n.page || t.Offset%alignment != 0 {
-			refuse("a page of %d bytes of %v at %d, want %d", numbers(t), t.Type, t.Offset, n.page)
+	for w, need := range n.pages {
+		if need.bytes == 0 {
+			continue
+		}
+		if w > len(s.Windows) {
+			refuse("%d windows, want %d", len(s.Windows), w)
+		}
+		first, pages := s.Table(&backend.Place{Window: w})
+		if s.Pos+s.N > (first+len(pages))*backend.PageTokens || first*backend.PageTokens > max(0, s.Pos+1-need.sees) {
+			refuse("%d rows from position %d on that see %d positions in pages [%d, %d)", s.N, s.Pos, need.sees, first, first+len(pages))
+		}
+		for i := range pages {
+			if t := &pages[i]; t.Mem == nil || t.Type != dtype.I8 || numbers(t) < need.bytes || t.Offset%alignment != 0 {
+				refuse("a page of %d bytes of %v at %d, want %d", numbers(t), t.Type, t.Offset, need.bytes)
+			}
 		}
 	}
 }
@@ -128,7 +156,12 @@ func (c *coder) rows(s *backend.Seq) {
 	})
 }
 
-// page and recurrent list the state of a sequence, which passes change.
+// table, page and recurrent list the state of a sequence, which passes change.
+func (c *coder) table(w *backend.Window) {
+	c.size(&w.First)
+	list(c, &w.Pages, (*coder).page)
+}
+
 func (c *coder) page(t *backend.Tensor) {
 	c.tensor(t)
 	c.changes(t)

@@ -246,11 +246,12 @@ func (o ops) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, 
 		c.reads(&k)
 		c.attention(a)
 		c.dtype(&at.Type)
+		c.size(&at.Window)
 		c.size(&at.Page)
 		c.must(pageType(at.Type) && at.Page%alignment == 0, "a page of another type, or not aligned")
 		backend.CheckAttend(dst, a, q, k, v)
 		same(&c.needs.rows, k.Rows)
-		c.needs.page = max(c.needs.page, at.Page+a.PageBytes(at.Type))
+		c.needs.paged(&at, a)
 		return func(b backend.Backend, p *backend.Pass) { b.Attend(dst, a, at, q, k, v, p.Batch) }
 	})
 }

@@ -28,14 +28,53 @@ type sent struct {
 	uses       uses
 }
 
-// table is the state of a sequence as the node has it. Pages are added as the sequence grows.
+// table is the state of a sequence as the node has it. Pages are added as the sequence grows, and released behind windows.
 type table struct {
 	number uint64
-	pages  []backend.Tensor
+	tables []backend.Window // Seq.Pages, and then Seq.Windows
 	delta  []backend.Recurrent
 	used   int64
 	keys   []backend.Memory // by which it is found
 	uses   uses
+}
+
+// entries is how much of the limit of a node a table takes.
+func (t *table) entries() int {
+	n := len(t.tables) + len(t.delta)
+	for i := range t.tables {
+		n += len(t.tables[i].Pages)
+	}
+	return n
+}
+
+// extend adds what beyond returned.
+func (t *table) extend(more []backend.Window) {
+	for len(t.tables) < len(more) {
+		t.tables = append(t.tables, backend.Window{})
+	}
+	for i := range more {
+		w := &t.tables[i]
+		released := min(max(more[i].First-w.First, 0), len(w.Pages))
+		w.First, w.Pages = more[i].First, append(slices.Delete(w.Pages, 0, released), more[i].Pages...)
+	}
+}
+
+// beyond appends to dst what a sequence has beyond the pages of the table. It is not ok if the sequence lacks some that it has
+// not released.
+func (t *table) beyond(dst []backend.Window, s *backend.Seq) (more []backend.Window, news, ok bool) {
+	for i := range 1 + len(s.Windows) {
+		first, pages := s.Table(&backend.Place{Window: i})
+		if i < len(t.tables) {
+			w := &t.tables[i]
+			kept := w.Pages[min(max(first-w.First, 0), len(w.Pages)):]
+			if first < w.First || len(kept) > len(pages) || !slices.Equal(kept, pages[:len(kept)]) {
+				return dst, false, false
+			}
+			pages, news = pages[len(kept):], news || first > w.First
+		}
+		dst, news = append(dst, backend.Window{First: first, Pages: pages}), news || len(pages) > 0
+	}
+	return dst, news, true
 }
 
 // passes is the recordings and the states of sequences that the node has.
@@ -52,6 +91,7 @@ type passes struct {
 	whole int      // bytes of complete ones
 	now   *sent    // is being recorded; nil: none is
 	batch []uint64 // numbers of the tables of a pass
+	more  []backend.Window
 }
 
 // clear forgets everything, as a new session does.
@@ -225,26 +265,26 @@ func (d *Device) tables(batch []backend.Seq) {
 
 // table is the number of a sequence's state on the node, which is told what is new of it. 0: there is no state.
 func (d *Device) table(s *backend.Seq) uint64 {
-	if len(s.Pages) == 0 && len(s.Delta) == 0 {
-		return 0
-	}
 	x := &d.passes
 	// Only this sequence writes to its recurrent memory and to the page of its next position.
 	var keys [2]backend.Memory
 	if len(s.Delta) > 0 {
 		keys[0] = s.Delta[0].State.Mem
 	} else {
-		keys[0] = s.Pages[min(s.Pos/backend.PageTokens, len(s.Pages)-1)].Mem
-		keys[1] = s.Pages[min(max(s.Pos-1, 0)/backend.PageTokens, len(s.Pages)-1)].Mem
+		keys[0], keys[1] = pageOf(s, s.Pos), pageOf(s, s.Pos-1)
+	}
+	if keys[0] == nil {
+		return 0
 	}
 	for i, key := range keys {
 		t := x.tables[key]
 		if key == nil || t == nil || t.used == x.clock {
 			continue
 		}
-		if n := len(t.pages); n <= len(s.Pages) && slices.Equal(t.pages, s.Pages[:n]) && slices.Equal(t.delta, s.Delta) {
-			if t.used = x.clock; n < len(s.Pages) {
-				d.hand(t, s.Pages[n:], nil)
+		more, news, ok := t.beyond(x.more[:0], s)
+		if x.more = more; ok && slices.Equal(t.delta, s.Delta) {
+			if t.used = x.clock; news {
+				d.hand(t, more, nil)
 			}
 			if i > 0 {
 				x.find(t, keys[0])
@@ -259,8 +299,19 @@ func (d *Device) table(s *backend.Seq) uint64 {
 	t := &table{number: d.next(), used: x.clock, uses: uses{}}
 	x.all = append(x.all, t)
 	x.find(t, keys[0])
-	d.hand(t, s.Pages, s.Delta)
+	x.more, _, _ = t.beyond(x.more[:0], s)
+	d.hand(t, x.more, s.Delta)
 	return t.number
+}
+
+// pageOf is the page of a position in the first table that has pages, or the nearest that there is.
+func pageOf(s *backend.Seq, pos int) backend.Memory {
+	for i := range 1 + len(s.Windows) {
+		if first, pages := s.Table(&backend.Place{Window: i}); len(pages) > 0 {
+			return pages[min(max(pos/backend.PageTokens-first, 0), len(pages)-1)].Mem
+		}
+	}
+	return nil
 }
 
 // find has a table found by memory.
@@ -270,15 +321,16 @@ func (s *passes) find(t *table, key backend.Memory) {
 }
 
 // hand tells the node of more state of a sequence.
-func (d *Device) hand(t *table, pages []backend.Tensor, delta []backend.Recurrent) {
+func (d *Device) hand(t *table, more []backend.Window, delta []backend.Recurrent) {
 	c := &d.out
 	at := c.begin(frameTable, t.number)
 	c.uses = t.uses
-	list(c, &pages, (*coder).page)
+	list(c, &more, (*coder).table)
 	list(c, &delta, (*coder).recurrent)
 	c.uses = nil
 	d.queued(at)
-	t.pages, t.delta = append(t.pages, pages...), append(t.delta, delta...)
+	t.extend(more)
+	t.delta = append(t.delta, delta...)
 }
 
 func (d *Device) dropTable(t *table) {

@@ -10,26 +10,31 @@ type recording struct {
 	queue func()
 }
 
-// table adds to the state of a sequence: pages, and at its first time recurrent layers.
+// table changes the state of a sequence: pages are added and released, and at its first time recurrent layers are added.
 func (x *session) table(number uint64, c *coder) error {
 	t := x.tables[number]
 	if t == nil {
 		if number == 0 || len(x.tables) >= maxTables {
 			return fatalf("more than %d sequences", maxTables)
 		}
-		t = &table{uses: uses{}}
-		x.tables[number] = t
+		t = &table{uses: uses{}, tables: make([]backend.Window, 0, 1)}
 	}
-	var pages []backend.Tensor
+	var more []backend.Window
 	var delta []backend.Recurrent
 	c.uses = t.uses
-	list(c, &pages, (*coder).page)
+	list(c, &more, (*coder).table)
 	list(c, &delta, (*coder).recurrent)
-	if len(t.pages) > 0 && len(delta) > 0 {
+	had := len(t.tables)
+	if had > 0 && (had != len(more) || len(delta) > 0) || len(more) == 0 || more[0].First > 0 {
 		c.fail()
+		t.uses.release()
+		return nil
 	}
-	t.pages, t.delta = append(t.pages, pages...), append(t.delta, delta...)
-	if x.entries += len(pages) + len(delta); x.entries > maxEntries {
+	x.tables[number] = t
+	x.entries -= t.entries()
+	t.extend(more)
+	t.delta = append(t.delta, delta...)
+	if x.entries += t.entries(); x.entries > maxEntries {
 		return fatalf("sequences with more than %d pages", maxEntries)
 	}
 	return nil
@@ -52,9 +57,9 @@ func (x *session) readLists(c *coder) *backend.Pass {
 		var number uint64
 		c.u64(&number)
 		c.rows(s)
-		s.Pages, s.Delta = nil, nil
+		s.Pages, s.Windows, s.Delta = nil, nil, nil
 		if t := x.tables[number]; t != nil {
-			s.Pages, s.Delta = t.pages, t.delta
+			s.Pages, s.Windows, s.Delta = t.tables[0].Pages, t.tables[1:], t.delta
 		} else if number != 0 {
 			c.fail()
 		}

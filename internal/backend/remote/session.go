@@ -175,7 +175,7 @@ func (x *session) do(kind uint8, number uint64, c *coder) error {
 		return x.table(number, c)
 	case frameDrop:
 		if t := x.tables[number]; t != nil {
-			x.entries -= len(t.pages) + len(t.delta)
+			x.entries -= t.entries()
 			t.uses.release()
 			delete(x.tables, number)
 		}

@@ -181,7 +181,7 @@ func (d *Device) afterState(batch []backend.Seq) {
 		return
 	}
 	for _, q := range batch {
-		for _, t := range q.Pages {
+		for t := range q.AllPages {
 			d.mine(t)
 		}
 		for i := range q.Delta {
@@ -238,7 +238,7 @@ func (d *Device) launch(x *plan, p backend.Pass) {
 	d.number++
 	t := &trip{d: d, plan: x, number: d.number, before: last, ended: make(chan struct{}), took: make([]time.Duration, len(d.dev))}
 	for _, q := range p.Batch {
-		for _, page := range q.Pages {
+		for page := range q.AllPages {
 			d.memory(page).flown = d.number
 		}
 		for i := range q.Delta {

@@ -13,10 +13,11 @@ import (
 // pagesAt is the device of a layer's part of the pages, and its place there.
 func (d *Device) pagesAt(at backend.Place, batch []backend.Seq) (int, backend.Place) {
 	for i := range batch {
-		if len(batch[i].Pages) == 0 {
+		_, pages := batch[i].Table(&at)
+		if len(pages) == 0 {
 			continue
 		}
-		page := batch[i].Pages[0]
+		page := pages[0]
 		m := d.memory(page)
 		if m.cut == nil {
 			return m.settle(), at
@@ -68,7 +69,7 @@ func fields(x *backend.Recurrent) [5]*backend.Tensor {
 // undivided reports whether any memory of sequences is.
 func (d *Device) undivided(batch []backend.Seq) bool {
 	for i := range batch {
-		for _, t := range batch[i].Pages {
+		for t := range batch[i].AllPages {
 			if d.memory(t).cut == nil {
 				return true
 			}
@@ -95,7 +96,7 @@ func (d *Device) claim(s int, batch []backend.Seq) error {
 		return nil
 	}
 	for i := range batch {
-		for _, t := range batch[i].Pages {
+		for t := range batch[i].AllPages {
 			if err := take(t); err != nil {
 				return err
 			}
@@ -113,35 +114,46 @@ func (d *Device) claim(s int, batch []backend.Seq) error {
 
 // sequences is memory for a batch as one of the devices is shown it.
 type sequences struct {
-	seqs  []backend.Seq
-	pages []backend.Tensor
-	delta []backend.Recurrent
+	seqs    []backend.Seq
+	pages   []backend.Tensor
+	windows []backend.Window
+	delta   []backend.Recurrent
 }
 
 // on is the batch with the state that is on a device, valid until the next call.
 func (x *sequences) on(d *Device, s int, batch []backend.Seq) []backend.Seq {
-	x.seqs, x.pages, x.delta = x.seqs[:0], x.pages[:0], x.delta[:0]
+	x.seqs, x.pages, x.windows, x.delta = x.seqs[:0], x.pages[:0], x.windows[:0], x.delta[:0]
 	for _, q := range batch {
-		pages, delta := len(x.pages), len(x.delta)
-		for _, t := range q.Pages {
-			m := d.memory(t)
-			switch {
-			case m.copies[s].Mem == nil: // it is all on other devices
-			case m.cut == nil:
-				x.pages = append(x.pages, d.on(s, t))
-			default:
-				x.pages = append(x.pages, m.copies[s])
-			}
+		windows, delta := len(x.windows), len(x.delta)
+		q.Pages = x.pagesOn(d, s, q.Pages)
+		for _, w := range q.Windows {
+			x.windows = append(x.windows, backend.Window{First: w.First, Pages: x.pagesOn(d, s, w.Pages)})
 		}
 		for i := range q.Delta {
 			if r, ok := d.recurrentOn(s, &q.Delta[i]); ok {
 				x.delta = append(x.delta, r)
 			}
 		}
-		q.Pages, q.Delta = x.pages[pages:len(x.pages):len(x.pages)], x.delta[delta:len(x.delta):len(x.delta)]
+		q.Windows, q.Delta = x.windows[windows:len(x.windows):len(x.windows)], x.delta[delta:len(x.delta):len(x.delta)]
 		x.seqs = append(x.seqs, q)
 	}
 	return x.seqs
+}
+
+// pagesOn is the pages of a table that are on a device.
+func (x *sequences) pagesOn(d *Device, s int, list []backend.Tensor) []backend.Tensor {
+	from := len(x.pages)
+	for _, t := range list {
+		m := d.memory(t)
+		switch {
+		case m.copies[s].Mem == nil: // it is all on other devices
+		case m.cut == nil:
+			x.pages = append(x.pages, d.on(s, t))
+		default:
+			x.pages = append(x.pages, m.copies[s])
+		}
+	}
+	return x.pages[from:len(x.pages):len(x.pages)]
 }
 
 // recurrentOn is a layer's recurrent memory on a device; ok is false if it is on another.
