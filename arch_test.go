@@ -358,7 +358,7 @@ func TestEmbeddersInheritWhatTheLibraryNeeds(t *testing.T) {
 // What computes is chosen at run time, by the name that users type: only a blank import may name
 // the package of a device outside of its folder, where the product and where tests get all of them,
 // those of make test-cuda in files of that name. Another device may pack weights as the CPU does: the
-// bytes are the same, and so is the code. Several devices that are made one have no name, those of other
+// bytes are the same, and so is the code; package gpu is what GPUs have in common. Several devices that are made one have no name, those of other
 // machines have addresses.
 func TestDevicesAreNamedByBlankImportsOnly(t *testing.T) {
 	const devices = module + "/internal/backend/"
@@ -370,7 +370,7 @@ func TestDevicesAreNamedByBlankImportsOnly(t *testing.T) {
 			if name, _, _ = strings.Cut(name, "/"); !ok || name == "backendtest" || name == "split" || name == "remote" || strings.HasPrefix(s.dir+"/", "internal/backend/"+name+"/") {
 				continue
 			}
-			if imported == devices+"cpu/kernel" && s.dir == "internal/backend/cuda" {
+			if (imported == devices+"cpu/kernel" || imported == devices+"gpu") && (s.dir == "internal/backend/cuda" || s.dir == "internal/backend/vulkan") {
 				continue
 			}
 			named++

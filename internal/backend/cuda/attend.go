@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -61,7 +62,7 @@ func groups(n int) int { return (n + backend.CodedGroup - 1) / backend.CodedGrou
 func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
 	l := b.layer(dst, a, at, q, k, v)
 	b.begin()
-	l.call = headOf(b.lists(backend.Pass{Batch: batch}), &at)
+	l.call = driver.Ptr(gpu.HeadOf(uint64(b.lists(backend.Pass{Batch: batch})), &at))
 	if l.rows == 0 {
 		return
 	}

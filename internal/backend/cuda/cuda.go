@@ -9,6 +9,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
 )
 
 // Options of New.
@@ -34,7 +35,7 @@ type Backend struct {
 	shares    bool             // they prefer shared memory
 	args      arguments        // of the launch that is being made
 
-	memory  arena
+	memory  gpu.Arena[driver.Ptr]
 	weights map[*weight]struct{}
 	inputs  []*transformation // of weights' inputs
 	staged  staging
@@ -88,7 +89,8 @@ func New(dev driver.Device, info driver.Info, o Options) (*Backend, error) {
 		dev: dev, info: info, stream: stream, opts: o,
 		modules: map[string]driver.Module{}, functions: map[string]*loaded{}, ends: map[string][]int{}, weights: map[*weight]struct{}{},
 	}
-	b.memory.dev, b.memory.slab, b.passes.most = dev, o.Slab, maxOperations
+	b.memory.Init(source{dev}, o.Slab)
+	b.passes.Most = maxOperations
 	for i := range b.lanes {
 		if b.lanes[i], err = dev.Stream(); err != nil {
 			return nil, errors.Join(err, b.closeStreams())
@@ -124,7 +126,7 @@ func (b *Backend) FreeMemory() int64 {
 	if err != nil {
 		return 0
 	}
-	free += b.memory.unused()
+	free += b.memory.Unused()
 	if !b.attention.split {
 		free -= int64(b.splitBytes())
 	}
@@ -137,11 +139,11 @@ func (b *Backend) Close() error {
 		return nil
 	}
 	b.closed = true
-	err := b.passes.close()
+	err := b.passes.Clear()
 	for w := range b.weights {
 		b.Unload(w)
 	}
-	err = errors.Join(err, b.memory.close(), b.dev.Unpin(b.staged.data))
+	err = errors.Join(err, b.memory.Close(), b.dev.Unpin(b.staged.data))
 	if b.host != nil {
 		err = errors.Join(err, b.dev.Unpin(b.host))
 	}

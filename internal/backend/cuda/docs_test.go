@@ -138,7 +138,7 @@ func TestRulesLaunchWhatTheyName(t *testing.T) {
 			w := loaded.(*weight)
 			for _, rows := range []int{1, 3, 7, 12, 20, 40} {
 				for _, tiles := range []int{w.Layout.Tiles, 132, 2000} {
-					b.passes.recording = &recording{uses: map[any]struct{}{}}
+					b.passes.recording = &recording{}
 					list := []product{{w: w, rows: rows, tiles: tiles, in: input{rows: w.Cols(), quantized: quantized{rounding: w.wants(), stride: w.Cols()}}}}
 					list[0].narrow = b.narrow(&list[0])
 					r := find(b, productRules, list)

@@ -198,14 +198,14 @@ func TestRoundsAreRehearsed(t *testing.T) {
 	want := answersOfCPU(t)
 	b := open(t, Options{})
 	s := serve(t, b)
-	before := maps.Clone(b.passes.known)
+	before := maps.Clone(b.passes.Known)
 	for key, r := range before {
 		if r.graph == nil {
 			t.Errorf("there is no graph of %+v", key)
 		}
 	}
 	got, errs := s.answers()
-	after := maps.Clone(b.passes.known) // of an engine that sleeps
+	after := maps.Clone(b.passes.Known) // of an engine that sleeps
 	s.e.Close()
 	if errors.Join(errs[:]...) != nil || !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
 		t.Errorf("answers %v, want %v: %v", got, want, errs)
@@ -214,10 +214,10 @@ func TestRoundsAreRehearsed(t *testing.T) {
 	for key, r := range after {
 		switch {
 		case before[key] == r:
-		case key.wants < key.rows: // the end of a prompt
+		case key.Wants < key.Rows: // the end of a prompt
 			prompts++
 		default:
-			t.Errorf("a pass of %d rows, %d of them wanted, tokens %t, was not prepared for, or given up", key.rows, key.wants, key.ids)
+			t.Errorf("a pass of %d rows, %d of them wanted, tokens %t, was not prepared for, or given up", key.Rows, key.Wants, key.IDs)
 		}
 	}
 	if lost := len(before) + prompts - len(after); lost > 0 || prompts == 0 {
@@ -241,8 +241,8 @@ func TestLongCopiesAreRehearsed(t *testing.T) {
 	defer s.close(t)
 	for rows := 1; rows <= 1+spec.MaxCopy; rows++ {
 		known := false
-		for key, r := range b.passes.known {
-			known = known || key.ids && key.rows == rows && key.wants == rows && key.long == (rows > deltaLong) && r.graph != nil
+		for key, r := range b.passes.Known {
+			known = known || key.IDs && key.Rows == rows && key.Wants == rows && key.Long == (rows > deltaLong) && r.graph != nil
 		}
 		if !known {
 			t.Errorf("there is no graph of a pass over %d rows of one sequence", rows)
@@ -265,8 +265,8 @@ func TestClosedEnginesLeaveNothingOnTheDevice(t *testing.T) {
 			t.Errorf("engine %d: answers %v, want %v: %v", i, got, want, errs)
 		}
 		s.e.Close()
-		if p := &b.passes; len(p.known) != 0 || p.operations != 0 || p.last != nil {
-			t.Errorf("engine %d leaves %d recordings of %d operations", i, len(p.known), p.operations)
+		if p := &b.passes; len(p.Known) != 0 || p.Operations != 0 || p.Last != nil {
+			t.Errorf("engine %d leaves %d recordings of %d operations", i, len(p.Known), p.Operations)
 		}
 	}
 	if err := s.m.Close(); err != nil {

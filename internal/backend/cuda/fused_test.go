@@ -44,7 +44,7 @@ func (x *bench) pass(p backend.Pass, again bool, queue func()) {
 		return
 	}
 	x.launches = map[string]int{}
-	for _, r := range b.passes.known {
+	for _, r := range b.passes.Known {
 		for _, op := range r.ops {
 			name := op.launch.Function.Name()
 			switch kind, _, _ := strings.Cut(name, "_"); kind {

@@ -43,11 +43,11 @@ func (b *Backend) shareInput(w *weight) error {
 	}
 	t := &transformation{sum: sum, bytes: int64(data.Len()), weights: 1}
 	var err error
-	if t.at, err = b.memory.alloc(t.bytes); err != nil {
+	if t.at, err = b.memory.Alloc(t.bytes); err != nil {
 		return err
 	}
 	if err := b.send(t.at, data.Bytes()); err != nil {
-		b.fail(b.memory.free(t.at))
+		b.fail(b.memory.Free(t.at))
 		return err
 	}
 	t.param = turnParam{order: t.at, cols: i32(w.Cols())}
@@ -74,7 +74,7 @@ func (b *Backend) unshareInput(w *weight) {
 			break
 		}
 	}
-	b.fail(b.memory.free(w.turn.at))
+	b.fail(b.memory.Free(w.turn.at))
 }
 
 // prepare is rows in the form for w. known is the existing forms; another is added.

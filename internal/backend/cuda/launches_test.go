@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -35,7 +36,7 @@ func (d *idle) did(call string) error {
 func (d *idle) Memory() (free, total int64, err error) { return 1 << 40, 1 << 40, nil }
 
 func (d *idle) Alloc(bytes int64) (driver.Ptr, error) {
-	d.next += driver.Ptr(max(bytes, 1)+alignment-1) &^ (alignment - 1)
+	d.next += driver.Ptr(max(bytes, 1)+gpu.Alignment-1) &^ (gpu.Alignment - 1)
 	return d.next, d.did("alloc")
 }
 func (d *idle) Free(driver.Ptr) error              { return d.did("free") }
@@ -87,7 +88,7 @@ func (u unpacked) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 		w.arrange(stack)
 	}
 	w.size = int64(w.Count() * w.Layout.Tiles * w.TileSize)
-	w.at, err = u.memory.alloc(w.size)
+	w.at, err = u.memory.Alloc(w.size)
 	u.weights[w] = struct{}{}
 	return w, err
 }
@@ -136,8 +137,8 @@ func decode(tb testing.TB, rows int, open func(b backend.Backend) (model.Model, 
 		s.Commit(0)
 	}
 	kernels = map[string]int{}
-	for key, r := range b.passes.known {
-		if key.rows != rows {
+	for key, r := range b.passes.Known {
+		if key.Rows != rows {
 			continue
 		}
 		for _, op := range r.ops {

@@ -6,6 +6,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -105,7 +106,7 @@ func (b *Backend) product(x backend.Tensor, w *weight, p backend.Product, known 
 	in := b.prepare(input{x: b.at(x), rows: x.Stride}, x.Rows, x.Cols, w, known)
 	d := product{w: w, in: in, rows: x.Rows, mem: p.Dst.Mem, dst: b.at(p.Dst), stride: p.Dst.Stride, bias: b.at(p.Bias), add: p.Add, tiles: w.Layout.Tiles}
 	if p.Only != nil {
-		d.only, d.tiles = b.lists(backend.Pass{Only: p.Only}), onlyBlocks(len(p.Only))
+		d.only, d.tiles = b.lists(backend.Pass{Only: p.Only}), gpu.Blocks(len(p.Only))
 	}
 	d.narrow = b.narrow(&d)
 	return d, true

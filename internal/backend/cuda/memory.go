@@ -3,12 +3,11 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -31,13 +30,13 @@ func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 		return backend.Tensor{}, fmt.Errorf("cuda: tensors of type %v are not supported", t)
 	}
 	bytes := int64(rows) * int64(cols) * int64(t.Size())
-	at, err := b.memory.alloc(bytes)
+	at, err := b.memory.Alloc(bytes)
 	if err != nil {
 		return backend.Tensor{}, err
 	}
 	if bytes > 0 {
 		if err := b.stream.Set(at, 0, bytes); err != nil {
-			return backend.Tensor{}, errors.Join(err, b.memory.free(at))
+			return backend.Tensor{}, errors.Join(err, b.memory.Free(at))
 		}
 	}
 	return backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: &memory{owner: b, at: at, bytes: bytes}}, nil
@@ -50,8 +49,8 @@ func (b *Backend) Free(t backend.Tensor) {
 		return
 	}
 	m.freed = true
-	b.passes.forget(m)
-	b.fail(b.memory.free(m.at))
+	b.passes.Forget(m)
+	b.fail(b.memory.Free(m.at))
 }
 
 // Write copies src into dst.
@@ -76,14 +75,14 @@ func (b *Backend) WriteBytes(dst backend.Tensor, src []byte) error {
 	if solid(dst) {
 		return b.send(to, src)
 	}
-	from, err := b.memory.alloc(int64(len(src)))
+	from, err := b.memory.Alloc(int64(len(src)))
 	if err != nil {
 		return err
 	}
 	if err = b.send(from, src); err == nil {
 		b.copyRows(to, dst.Stride, from, dst.Cols, dst.Rows, dst.Cols, dst.Type.Size())
 	}
-	return errors.Join(err, b.memory.free(from))
+	return errors.Join(err, b.memory.Free(from))
 }
 
 // Host copies t's numbers to pinned memory.
@@ -107,11 +106,11 @@ func (b *Backend) ReadBytes(dst []byte, src backend.Tensor) error {
 	}
 	from := b.address(src)
 	if !solid(src) {
-		to, err := b.memory.alloc(int64(len(dst)))
+		to, err := b.memory.Alloc(int64(len(dst)))
 		if err != nil {
 			return err
 		}
-		defer func() { b.fail(b.memory.free(to)) }()
+		defer func() { b.fail(b.memory.Free(to)) }()
 		b.copyRows(to, src.Cols, from, src.Stride, src.Rows, src.Cols, src.Type.Size())
 		from = to
 	}
@@ -245,13 +244,13 @@ func (b *Backend) grow(p *piece, bytes int) driver.Ptr {
 	}
 	if p.bytes > 0 {
 		if !p.outside {
-			b.passes.clear(b)
+			b.clearPasses()
 		}
 		b.retire(p.at)
 	}
 	*p = piece{bytes: int64(bytes), outside: p.outside}
 	var err error
-	if p.at, err = b.memory.alloc(p.bytes); err != nil {
+	if p.at, err = b.memory.Alloc(p.bytes); err != nil {
 		*p = piece{outside: p.outside}
 		b.fail(err)
 	}
@@ -283,7 +282,7 @@ func (b *Backend) retire(at driver.Ptr) {
 		r.retired = append(r.retired, at)
 		return
 	}
-	b.fail(b.memory.free(at))
+	b.fail(b.memory.Free(at))
 }
 
 // upload is memory of the running operation with the contents of data. It is not part of a pass:
@@ -302,196 +301,20 @@ func (b *Backend) upload(data []byte) driver.Ptr {
 	return at
 }
 
-// arena is the device's memory: slabs that are cut into pieces, and single large
-// allocations. Freed memory can be used again at once: the stream runs in order.
-type arena struct {
-	dev   driver.Device
-	slab  int64
-	slabs []*slab
-	sizes map[driver.Ptr]int64 // of the pieces that are used
-	taken atomic.Int64         // bytes of the driver, those of slabs included
-}
+// source is where the arena takes its memory from.
+type source struct{ driver.Device }
 
-// take allocates memory of the driver, if necessary after freeing unused slabs. If
-// there is not enough, the error says how much is free.
-func (a *arena) take(bytes int64) (driver.Ptr, error) {
-	at, err := a.dev.Alloc(bytes)
-	if errors.Is(err, driver.OutOfMemory) && slices.ContainsFunc(a.slabs, (*slab).empty) {
-		if err := a.trim(); err != nil {
-			return 0, err
-		}
-		at, err = a.dev.Alloc(bytes)
-	}
-	if err == nil {
-		a.taken.Add(bytes)
-		return at, nil
-	}
+func (s source) Full(err error) bool { return errors.Is(err, driver.OutOfMemory) }
+
+func (s source) Explain(err error, needed, taken int64) error {
 	var e *driver.Error
-	if free, total, unknown := a.dev.Memory(); unknown == nil && errors.As(err, &e) && e.Code == driver.OutOfMemory {
-		const mb = 1e6
-		err = &driver.Error{Call: e.Call, Code: e.Code, Cause: fmt.Errorf("%.1f MB are needed, %.1f of the GPU's %.1f MB are free and this process has %.1f MB",
-			float64(bytes)/mb, float64(free)/mb, float64(total)/mb, float64(a.taken.Load())/mb)}
+	free, total, unknown := s.Memory()
+	if unknown != nil || !errors.As(err, &e) {
+		return err
 	}
-	return 0, err
+	const mb = 1e6
+	return &driver.Error{Call: e.Call, Code: e.Code, Cause: fmt.Errorf("%.1f MB are needed, %.1f of the GPU's %.1f MB are free and this process has %.1f MB",
+		float64(needed)/mb, float64(free)/mb, float64(total)/mb, float64(taken)/mb)}
 }
 
-// trim frees slabs without pieces.
-func (a *arena) trim() (err error) {
-	a.slabs = slices.DeleteFunc(a.slabs, func(s *slab) bool {
-		if !s.empty() {
-			return false
-		}
-		err = errors.Join(err, a.give(s.at, s.bytes))
-		return true
-	})
-	return err
-}
-
-// give returns memory to the driver.
-func (a *arena) give(at driver.Ptr, bytes int64) error {
-	a.taken.Add(-bytes)
-	return a.dev.Free(at)
-}
-
-// slab is memory of the driver, and its unused ranges by address.
-type slab struct {
-	at    driver.Ptr
-	bytes int64
-	free  []span
-}
-
-type span struct {
-	at    driver.Ptr
-	bytes int64
-}
-
-// alignment is that of every piece.
-const alignment = 256
-
-// alloc returns memory with any content.
-func (a *arena) alloc(bytes int64) (driver.Ptr, error) {
-	if a.sizes == nil {
-		a.sizes = map[driver.Ptr]int64{}
-	}
-	size := max(bytes, 1)
-	if size*4 > a.slab {
-		return a.alone(size)
-	}
-	size = (size + alignment - 1) &^ (alignment - 1)
-	for _, s := range a.slabs {
-		if at := s.take(size); at != 0 {
-			a.sizes[at] = size
-			return at, nil
-		}
-	}
-	at, err := a.take(a.slab)
-	if errors.Is(err, driver.OutOfMemory) {
-		return a.alone(size) // the last of the memory is less than a slab
-	}
-	if err != nil {
-		return 0, err
-	}
-	s := &slab{at: at, bytes: a.slab, free: []span{{at, a.slab}}}
-	a.slabs = append(a.slabs, s)
-	s.take(size)
-	a.sizes[at] = size
-	return at, nil
-}
-
-// alone is a piece outside of slabs.
-func (a *arena) alone(size int64) (driver.Ptr, error) {
-	at, err := a.take(size)
-	if err == nil {
-		a.sizes[at] = size
-	}
-	return at, err
-}
-
-// take cuts a piece from the first range that has it, or returns 0.
-func (s *slab) take(size int64) driver.Ptr {
-	for i := range s.free {
-		f := &s.free[i]
-		if f.bytes < size {
-			continue
-		}
-		at := f.at
-		f.at, f.bytes = f.at+driver.Ptr(size), f.bytes-size
-		if f.bytes == 0 {
-			s.free = slices.Delete(s.free, i, i+1)
-		}
-		return at
-	}
-	return 0
-}
-
-// give returns a piece, joined with its neighbors.
-func (s *slab) give(at driver.Ptr, size int64) {
-	i, _ := slices.BinarySearchFunc(s.free, at, func(f span, at driver.Ptr) int {
-		if f.at < at {
-			return -1
-		}
-		return 1
-	})
-	s.free = slices.Insert(s.free, i, span{at, size})
-	if i+1 < len(s.free) && s.free[i].at+driver.Ptr(s.free[i].bytes) == s.free[i+1].at {
-		s.free[i].bytes += s.free[i+1].bytes
-		s.free = slices.Delete(s.free, i+1, i+2)
-	}
-	if i > 0 && s.free[i-1].at+driver.Ptr(s.free[i-1].bytes) == s.free[i].at {
-		s.free[i-1].bytes += s.free[i].bytes
-		s.free = slices.Delete(s.free, i, i+1)
-	}
-}
-
-func (s *slab) empty() bool { return len(s.free) == 1 && s.free[0].bytes == s.bytes }
-
-// free frees a piece. One slab without pieces is kept for the next allocation.
-func (a *arena) free(at driver.Ptr) error {
-	size, ok := a.sizes[at]
-	if !ok {
-		return nil
-	}
-	delete(a.sizes, at)
-	empty := 0
-	for i, s := range a.slabs {
-		if s.empty() {
-			empty++
-		}
-		if at < s.at || at >= s.at+driver.Ptr(s.bytes) {
-			continue
-		}
-		s.give(at, size)
-		if s.empty() && (empty > 0 || slices.ContainsFunc(a.slabs[i+1:], (*slab).empty)) {
-			a.slabs = slices.Delete(a.slabs, i, i+1)
-			return a.give(s.at, s.bytes)
-		}
-		return nil
-	}
-	return a.give(at, size)
-}
-
-// unused is how many bytes of slabs are in no piece.
-func (a *arena) unused() int64 {
-	var n int64
-	for _, s := range a.slabs {
-		for _, f := range s.free {
-			n += f.bytes
-		}
-	}
-	return n
-}
-
-// close frees everything.
-func (a *arena) close() error {
-	var err error
-	for at, size := range a.sizes {
-		if !slices.ContainsFunc(a.slabs, func(s *slab) bool { return at >= s.at && at < s.at+driver.Ptr(s.bytes) }) {
-			err = errors.Join(err, a.give(at, size))
-		}
-	}
-	for _, s := range a.slabs {
-		err = errors.Join(err, a.give(s.at, s.bytes))
-	}
-	a.slabs, a.sizes = nil, nil
-	return err
-}
+var _ gpu.Source[driver.Ptr] = source{}

@@ -49,55 +49,6 @@ func openInterpreted(tb testing.TB, device drivertest.Options, o Options) *Backe
 	return b
 }
 
-// Pieces of slabs never overlap, whatever is taken and given back, and what was given back can be
-// taken again as a whole.
-func TestArenaKeepsPiecesApart(t *testing.T) {
-	dev, _ := openDriver(t, drivertest.Options{})
-	a := arena{dev: dev, slab: 64 << 10}
-	rng := rand.New(rand.NewPCG(5, 6))
-	used := map[driver.Ptr]int64{}
-	for range 3000 {
-		if len(used) > 0 && rng.IntN(5) < 2 {
-			for at := range used {
-				if err := a.free(at); err != nil {
-					t.Fatal(err)
-				}
-				delete(used, at)
-				break
-			}
-			continue
-		}
-		if len(used) > 60 {
-			continue
-		}
-		size := int64(rng.IntN(6000))
-		if rng.IntN(20) == 0 {
-			size = 20 << 10 // alone
-		}
-		at, err := a.alloc(size)
-		if err != nil || at%alignment != 0 {
-			t.Fatalf("%#x: %v", at, err)
-		}
-		for other, n := range used {
-			if at < other+driver.Ptr(n) && other < at+driver.Ptr(max(size, 1)) {
-				t.Fatalf("%d bytes at %#x, where %d bytes at %#x are", size, at, n, other)
-			}
-		}
-		used[at] = max(size, 1)
-	}
-	for at := range used {
-		if err := a.free(at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(a.slabs) != 1 || !a.slabs[0].empty() || a.unused() != a.slab {
-		t.Errorf("%d slabs with %d bytes are left", len(a.slabs), a.unused())
-	}
-	if err := errors.Join(a.close(), dev.Close()); err != nil {
-		t.Error(err)
-	}
-}
-
 // Memory that runs out is an error of the call, which takes nothing.
 func TestOutOfMemoryIsReported(t *testing.T) {
 	dev, info := openDriver(t, drivertest.Options{Devices: []driver.Info{{Name: "small", Compute: [2]int{9, 0}, Memory: 1 << 20, Multiprocessors: 1, Shared: 227 << 10}}})

@@ -18,8 +18,8 @@ type meter struct {
 // note is called after a wait for the stream. The clock of the passes counts recorded and
 // replayed ones.
 func (m *meter) note(p *passes) {
-	m.kept.Store(int64(len(p.known)))
-	m.recorded.Store(p.clock - p.replayed)
+	m.kept.Store(int64(len(p.Known)))
+	m.recorded.Store(p.Clock - p.replayed)
 	m.replayed.Store(p.replayed)
 }
 
@@ -27,7 +27,7 @@ func (m *meter) note(p *passes) {
 func (b *Backend) Usage() []backend.Usage {
 	m := &b.meter
 	u := backend.Usage{
-		Device: b.Name(), Memory: b.info.Memory, Used: b.memory.taken.Load(),
+		Device: b.Name(), Memory: b.info.Memory, Used: b.memory.Taken(),
 		Recordings: int(m.kept.Load()), Recorded: m.recorded.Load(), Replayed: m.replayed.Load(),
 	}
 	m.mu.Lock()

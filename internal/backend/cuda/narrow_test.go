@@ -40,7 +40,7 @@ func TestNarrowProductsGoFirst(t *testing.T) {
 		if n := last.launches; n["narrow_f32"] != 2 || n["product"] != 2 || n["quantize"] != 0 {
 			t.Errorf("%d rows: launches %v", rows, n)
 		}
-		for _, r := range b.passes.known {
+		for _, r := range b.passes.Known {
 			if name := r.ops[1].launch.Function.Name(); name != "narrow_f32" {
 				t.Errorf("%d rows: %s is the first product", rows, name)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cuda/drivertest"
 )
 
-// gpu is a device of a driver.
-func gpu(name string, major, version int) driver.Info {
+// described is a device of a driver.
+func described(name string, major, version int) driver.Info {
 	return driver.Info{Name: name, Compute: [2]int{major, 0}, Memory: 1 << 20, Multiprocessors: 1, Shared: 227 << 10, Driver: version}
 }
 
@@ -36,8 +36,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		want    string
 	}{
 		"no device":                       {drivertest.Options{Devices: []driver.Info{}}, true, "cuda: not available: cuda: cuDeviceGetCount: CUDA_ERROR_NO_DEVICE; no NVIDIA GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES"},
-		"driver too old":                  {drivertest.Options{Devices: []driver.Info{gpu("A", 9, 11040)}}, true, "cuda: not available: the NVIDIA driver supports CUDA 11.4, but the kernels need 11.8: install a newer driver"},
-		"GPU too old":                     {drivertest.Options{Devices: []driver.Info{gpu("A", 7, 12000), gpu("B", 6, 12000)}}, true, "cuda: not available: A: compute capability 7.0; the kernels need 8.0, which Ampere and later GPUs have"},
+		"driver too old":                  {drivertest.Options{Devices: []driver.Info{described("A", 9, 11040)}}, true, "cuda: not available: the NVIDIA driver supports CUDA 11.4, but the kernels need 11.8: install a newer driver"},
+		"GPU too old":                     {drivertest.Options{Devices: []driver.Info{described("A", 7, 12000), described("B", 6, 12000)}}, true, "cuda: not available: A: compute capability 7.0; the kernels need 8.0, which Ampere and later GPUs have"},
 		"library and module":              {drivertest.Options{Fail: fail("cuDeviceGetCount", driver.DriverMismatch)}, true, "cuda: not available: cuda: cuDeviceGetCount: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; the library and the kernel module of the driver have different versions: reboot"},
 		"another process uses it":         {drivertest.Options{Fail: fail("cuDevicePrimaryCtxRetain", driver.Unavailable)}, false, "PTX interpreter: cuda: cuDevicePrimaryCtxRetain: CUDA_ERROR_DEVICE_UNAVAILABLE; another process uses the GPU exclusively: end it, or set the compute mode to default"},
 		"another process uses its memory": {drivertest.Options{Fail: fail("cuDevicePrimaryCtxRetain", driver.OutOfMemory)}, false, "PTX interpreter: cuda: cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY; " + held},
@@ -51,7 +51,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	// The second GPU is taken where the first is too old.
-	d := drivertest.New(drivertest.Options{Devices: []driver.Info{gpu("A", 7, 12000), gpu("B", 9, 12000)}})
+	d := drivertest.New(drivertest.Options{Devices: []driver.Info{described("A", 7, 12000), described("B", 9, 12000)}})
 	for number, want := range map[int]string{0: "1 B <nil>", 2: "1 B <nil>", 1: "0 A A: compute capability 7.0; the kernels need 8.0, which Ampere and later GPUs have", 3: "0  there is no GPU 2: the last is cuda:1"} {
 		i, info, err := choose(d, number)
 		if got := fmt.Sprintf("%d %s %v", i, info.Name, err); got != want {

@@ -6,41 +6,38 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
 )
 
 // passes is the passes that were recorded.
 type passes struct {
-	known            map[shape]*recording
-	operations, most int          // of those, and at most
-	recording        *recording   // of the pass that is queued; nil: none is
-	last             *recording   // the last pass, if it is one that is kept
-	clock            int64        // of uses
-	replayed         int64        // passes
-	prepared         atomic.Int64 // passes that were recorded, or made a graph of
-	warned           bool         // that there is a pass without a graph
-	ahead            bool         // they are prepared for and not computed
-}
-
-// shape is equal for passes that share a recording.
-type shape struct {
-	of          any
-	rows, wants int
-	ids         bool
-	long        bool // see long
-	only        int  // onlyBlocks of the list's length; 0: there is none
+	gpu.Passes[*recording]
+	recording *recording   // of the pass that is queued; nil: none is
+	replayed  int64        // passes
+	prepared  atomic.Int64 // passes that were recorded, or made a graph of
+	warned    bool         // that there is a pass without a graph
+	ahead     bool         // they are prepared for and not computed
 }
 
 // recording is the operations of a pass.
 type recording struct {
-	lists   backend.Pass // while it is recorded
+	gpu.Record
 	ops     []operation
-	uses    map[any]struct{} // memory and weights
-	graph   driver.Graph     // made when the shape comes a second time
-	single  bool             // it has no graph: its operations are queued one by one
-	used    int64
-	useless bool // something it uses was freed while it was recorded
+	graph   driver.Graph // made when the shape comes a second time
+	single  bool         // it has no graph: its operations are queued one by one
 	retired []driver.Ptr
 	last    codable // the last operation, if it is one
+}
+
+// Operations implements gpu.Recording.
+func (r *recording) Operations() int { return len(r.ops) }
+
+// Close implements gpu.Recording.
+func (r *recording) Close() error {
+	if r.graph == nil {
+		return nil
+	}
+	return r.graph.Close()
 }
 
 // operation is a queued operation: a launch, or a copy or memset if it has no function.
@@ -57,16 +54,6 @@ type operation struct {
 // passes of a large model, or thousands of the short ones between two layers whose experts are
 // computed elsewhere.
 const maxOperations = 50_000
-
-// onlyBlocks is how many blocks a grid is to have for a list of n: passes whose lists have the same
-// share a recording, and kernels read the number of blocks from the call block.
-func onlyBlocks(n int) int {
-	size := 1
-	for size < n {
-		size *= 2
-	}
-	return size
-}
 
 // queue queues an operation on the stream or, within a pass, behind earlier ones.
 func (b *Backend) queue(op operation) {
@@ -135,10 +122,8 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 	if b.passes.recording != nil {
 		panic("cuda: a pass within a pass")
 	}
-	key := shape{of: p.Of, rows: p.Rows(), wants: len(p.Want), ids: p.IDs != nil, long: long(p.Batch)}
-	if p.Only != nil {
-		key.only = onlyBlocks(len(p.Only))
-	}
+	key := gpu.ShapeOf(&p)
+	key.Long = long(p.Batch)
 	if b.err != nil {
 		return
 	}
@@ -146,18 +131,19 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 		b.fail(err)
 		return
 	}
-	if r := b.passes.known[key]; r != nil {
+	if r := b.passes.Known[key]; r != nil {
 		b.replay(r)
 		return
 	}
-	b.passes.last = nil
+	b.passes.Last = nil
 	b.passes.prepared.Add(1)
-	r := &recording{lists: p, uses: map[any]struct{}{}}
+	r := &recording{}
+	r.Lists = p
 	b.passes.recording = r
 	defer func() { b.passes.recording = nil }()
 	queue()
 	b.passes.recording = nil
-	r.lists = backend.Pass{}
+	r.Lists = backend.Pass{}
 	for i := range r.ops {
 		r.ops[i].of = nil
 	}
@@ -165,12 +151,13 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 		b.fail(b.submitAll(r))
 	}
 	for _, at := range r.retired {
-		b.fail(b.memory.free(at))
+		b.fail(b.memory.Free(at))
 	}
-	if b.err != nil || r.useless || b.opts.Plain {
+	if b.err != nil || r.Useless || b.opts.Plain {
 		return
 	}
-	if b.passes.keep(b, key, r); b.passes.ahead {
+	b.fail(b.passes.Keep(key, r))
+	if b.passes.ahead {
 		b.fail(b.capture(r))
 	}
 }
@@ -197,10 +184,8 @@ func (b *Backend) replay(r *recording) {
 	if b.err != nil || b.passes.ahead {
 		return
 	}
-	b.passes.clock++
 	b.passes.replayed++
-	b.passes.last = r
-	r.used = b.passes.clock
+	b.passes.Use(r)
 	if r.graph != nil {
 		b.fail(r.graph.Launch())
 		return
@@ -237,70 +222,17 @@ func (b *Backend) capture(r *recording) error {
 	return nil
 }
 
-// keep adds a recording, in place of the one that was not used for longest.
-func (p *passes) keep(b *Backend, key shape, r *recording) {
-	if p.known == nil {
-		p.known = map[shape]*recording{}
-	}
-	for len(p.known) > 0 && p.operations+len(r.ops) > p.most {
-		var oldest shape
-		found := false
-		for k, x := range p.known {
-			if !found || x.used < p.known[oldest].used {
-				oldest, found = k, true
-			}
-		}
-		b.fail(p.drop(oldest))
-	}
-	p.operations += len(r.ops)
-	p.clock++
-	r.used = p.clock
-	p.known[key], p.last = r, r
-}
-
-func (p *passes) drop(key shape) error {
-	r := p.known[key]
-	delete(p.known, key)
-	p.operations -= len(r.ops)
-	if p.last == r {
-		p.last = nil
-	}
-	if r.graph == nil {
-		return nil
-	}
-	return r.graph.Close()
-}
-
 // note is called with the memory and weights that operations use.
 func (p *passes) note(x any) {
 	if p.recording != nil {
-		p.recording.uses[x] = struct{}{}
+		p.recording.Note(x)
 	}
 }
 
-// forget drops recordings with freed memory or a freed weight.
-func (p *passes) forget(x any) {
-	for key, r := range p.known {
-		if _, ok := r.uses[x]; ok {
-			_ = p.drop(key) // the rest of a graph is freed with the device
-		}
+// clearPasses gives up everything that was recorded, and what is being recorded will not be kept.
+func (b *Backend) clearPasses() {
+	if r := b.passes.recording; r != nil {
+		r.Useless = true
 	}
-}
-
-// clear gives up everything that was recorded, and what is being recorded will not be kept.
-func (p *passes) clear(b *Backend) {
-	if p.recording != nil {
-		p.recording.useless = true
-	}
-	for key := range p.known {
-		b.fail(p.drop(key))
-	}
-}
-
-func (p *passes) close() error {
-	var err error
-	for key := range p.known {
-		err = errors.Join(err, p.drop(key))
-	}
-	return err
+	b.fail(b.passes.Clear())
 }

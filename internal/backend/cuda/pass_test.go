@@ -114,13 +114,13 @@ func TestPassesAreReplayed(t *testing.T) {
 		case 30: // other memory
 			gpu.space(13)
 			cpu.space(13)
-			if len(b.passes.known) != 0 {
-				t.Errorf("%d recordings of memory that was freed", len(b.passes.known))
+			if len(b.passes.Known) != 0 {
+				t.Errorf("%d recordings of memory that was freed", len(b.passes.Known))
 			}
 		case 45: // another weight
 			b.Unload(gpu.out)
-			if len(b.passes.known) != 0 {
-				t.Errorf("%d recordings of a weight that was unloaded", len(b.passes.known))
+			if len(b.passes.Known) != 0 {
+				t.Errorf("%d recordings of a weight that was unloaded", len(b.passes.Known))
 			}
 			m := randomMatrix(t, rng, towerVocab, towerWidth, 4, 64, dtype.BF16)
 			gpu.out, cpu.out = gpu.load(m), cpu.load(m)
@@ -157,8 +157,8 @@ func TestPassesAreRehearsed(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || len(b.passes.known) != 3 {
-		t.Fatalf("%d recordings: %v", len(b.passes.known), err)
+	if err != nil || len(b.passes.Known) != 3 {
+		t.Fatalf("%d recordings: %v", len(b.passes.Known), err)
 	}
 	before := b.Prepared()
 	for i := range 9 {
@@ -189,12 +189,12 @@ func TestPassesAreForgotten(t *testing.T) {
 		w.run(make([]int32, rows), []int32{0}, nil)
 		switch rows {
 		case 1:
-			b.passes.most = (kept+1)*b.passes.operations - 1 // one too few for another
+			b.passes.Most = (kept+1)*b.passes.Operations - 1 // one too few for another
 		case kept:
 			w.run([]int32{1}, []int32{0}, nil)
 		}
 	}
-	if n := len(b.passes.known); n != kept {
+	if n := len(b.passes.Known); n != kept {
 		t.Errorf("%d recordings, want %d", n, kept)
 	}
 	before := b.passes.replayed
@@ -276,15 +276,15 @@ func TestNormsWriteCodesForProducts(t *testing.T) {
 			t.Errorf("result %d differs", i)
 		}
 	}
-	for key, r := range b.passes.known { // a norm and two products, or two gates and two products, one with codes
+	for key, r := range b.passes.Known { // a norm and two products, or two gates and two products, one with codes
 		n := 0
 		for _, op := range r.ops {
 			if op.launch.Function.Name() == "quantize" {
 				n++
 			}
 		}
-		if most := map[bool]int{true: 0, false: 1}[key.of == any(0)]; n > most {
-			t.Errorf("pass %v rounds %d times more than it has to", key.of, n-most)
+		if most := map[bool]int{true: 0, false: 1}[key.Of == any(0)]; n > most {
+			t.Errorf("pass %v rounds %d times more than it has to", key.Of, n-most)
 		}
 	}
 }

@@ -18,7 +18,7 @@ var errNoPass = errors.New("cuda: no recorded pass to profile: run a pass first,
 // begin before the previous one has ended; the distance of two marks without a kernel between them is
 // subtracted.
 func (b *Backend) Profile(repeats int) ([]backend.Cost, error) {
-	r := b.passes.last
+	r := b.passes.Last
 	if r == nil || b.passes.recording != nil || repeats < 1 {
 		return nil, errNoPass
 	}

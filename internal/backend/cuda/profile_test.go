@@ -31,8 +31,8 @@ func TestProfileHasEveryKernel(t *testing.T) {
 				t.Errorf("%d: %+v", i, costs)
 			}
 		}
-		if count != len(b.passes.last.ops) {
-			t.Errorf("%d kernels, the pass has %d", count, len(b.passes.last.ops))
+		if count != len(b.passes.Last.ops) {
+			t.Errorf("%d kernels, the pass has %d", count, len(b.passes.Last.ops))
 		}
 		for _, name := range []string{"rms_norm", "gather", "few_4_64_1 100×64"} {
 			if !slices.ContainsFunc(costs, func(c backend.Cost) bool { return c.Kernel == name }) {

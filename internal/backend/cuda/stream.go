@@ -21,12 +21,12 @@ type stream struct {
 // NewStream reserves memory to read.
 func (b *Backend) NewStream(bytes int) (backend.Stream, error) {
 	bytes &^= 15
-	at, err := b.memory.alloc(int64(bytes))
+	at, err := b.memory.Alloc(int64(bytes))
 	if err != nil {
 		return nil, err
 	}
 	if err := b.stream.Set(at, 0, int64(bytes)); err != nil {
-		return nil, errors.Join(err, b.memory.free(at))
+		return nil, errors.Join(err, b.memory.Free(at))
 	}
 	s := &stream{b: b, at: at, bytes: bytes}
 	for i := range s.marks {
@@ -56,7 +56,7 @@ func (s *stream) Bytes() int { return s.bytes }
 
 // Close frees the memory and the marks.
 func (s *stream) Close() {
-	err := s.b.memory.free(s.at)
+	err := s.b.memory.Free(s.at)
 	for _, e := range s.marks {
 		if e != nil {
 			err = errors.Join(err, e.Close())

@@ -75,7 +75,7 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 	}
 	w := newWeight(form, stack)
 	w.owner = b
-	if w.at, err = b.memory.alloc(w.size); err != nil {
+	if w.at, err = b.memory.Alloc(w.size); err != nil {
 		return nil, err
 	}
 	b.weights[w] = struct{}{}
@@ -358,8 +358,8 @@ func (b *Backend) Unload(bw backend.Weight) {
 		return
 	}
 	delete(b.weights, w)
-	b.passes.forget(w)
-	b.fail(b.memory.free(w.at))
+	b.passes.Forget(w)
+	b.fail(b.memory.Free(w.at))
 	b.unshareInput(w)
 }
 
