@@ -78,28 +78,37 @@ type Backend interface {
 // which rows belong to which. A row's result depends neither on the other rows of the call nor on
 // their number. Package backendtest checks that for every device.
 type Ops interface {
-	// Embed sets row i of dst to row ids[i] of table.
-	Embed(dst Tensor, table Weight, ids []int32)
+	// Embed sets row i of dst to row ids[i] of table, multiplied with factor; 0: 1.
+	Embed(dst Tensor, table Weight, ids []int32, factor float32)
 	// Gather sets row i of dst to row rows[i] of x.
 	Gather(dst, x Tensor, rows []int32)
 	// MatMul multiplies x, [rows, in], with each of the products' weights.
 	MatMul(x Tensor, products ...Product)
 	// RMSNorm normalizes each row of x and multiplies it with gain, [1, cols].
 	RMSNorm(dst, x, gain Tensor, eps float32)
+	// NormAdd adds the RMSNorm of x to dst and multiplies the sum with scale:
+	// dst = (dst + RMSNorm(x))*scale.
+	NormAdd(dst, x, gain Tensor, eps, scale float32)
 	// LayerNorm normalizes each row of x to mean 0 and variance 1 (biased), multiplies it with gain
 	// and adds bias, both [1, cols]. dst may be x.
 	LayerNorm(dst, x, gain, bias Tensor, eps float32)
-	// SwiGLU sets dst to silu(gate)*up.
-	SwiGLU(dst, gate, up Tensor)
+	// GLU sets dst to f(gate)*up. dst may be gate or up.
+	GLU(dst, gate, up Tensor, f Activation)
 	// GELU sets dst to x·Φ(x), Φ being the normal distribution; with tanh to its approximation
 	// x(1+tanh(√(2/π)(x+0.044715x³)))/2. dst may be x.
 	GELU(dst, x Tensor, tanh bool)
-	// Experts adds the answer of the chosen experts and the shared one for x to dst.
-	Experts(dst, x Tensor, e *Experts)
+	// Cap sets the numbers of x to c·tanh(x/c), in place. Minus infinity stays: it stands for what was not
+	// computed.
+	Cap(x Tensor, c float32)
+	// Experts adds the answer of the chosen experts and the shared one for x to dst. The router's
+	// input is router, which is like x; the zero Tensor: x.
+	Experts(dst, x, router Tensor, e *Experts)
 	// Attend is attention from the projections to the input of the output projection: norms,
 	// rotation, appending keys and values, attention, gate. q is [rows, a.Queries()], k is
 	// [rows, KVHeads*HeadDim], v is [rows, KVHeads*ValueDim], dst is [rows, Heads*a.Values()].
-	// Without queries, that is with a q and a dst of no rows, it only appends.
+	// Without queries, that is with a q and a dst of no rows, it only appends. Without keys, that is
+	// with the zero Tensor as k and v, it only reads: the keys and values are those that another layer
+	// has appended at the same place, of the same widths.
 	Attend(dst Tensor, a *Attention, at Place, q, k, v Tensor, batch []Seq)
 	// Convolve is a short convolution along the rows of each sequence in the call. dst and x are
 	// [rows, cols] and do not overlap.
@@ -117,6 +126,16 @@ type Ops interface {
 	// projection: convolution, decay, delta rule, gated norm.
 	DeltaNet(dst Tensor, d *DeltaNet, at Place, in DeltaInput, batch []Seq)
 }
+
+// Activation is the function of a gate.
+type Activation uint8
+
+const (
+	// SiLU is x·sigmoid(x).
+	SiLU Activation = iota
+	// GELUTanh is GELU's approximation by tanh.
+	GELUTanh
+)
 
 // Product is one result of a MatMul: Dst = x·Wᵀ, or Dst += x·Wᵀ; Bias is added last.
 type Product struct {

@@ -9,7 +9,7 @@ type Drawer interface {
 	// Tensor: the number of a column is its id.
 	Draw(drawn, logits, tokens Tensor, draws []Draw)
 	// EmbedDrawn is Embed of the ids in the first column of drawn; any row of the table for -1.
-	EmbedDrawn(dst Tensor, table Weight, drawn Tensor)
+	EmbedDrawn(dst Tensor, table Weight, drawn Tensor, factor float32)
 	// Candidates lists the highest numbers of each row of logits among the columns that count by its draw, of equal numbers
 	// the lower columns. Row i of ids is the columns as numbers, ascending, and row i of best their logits. A row with
 	// fewer numbers than columns of ids repeats the first column, 0 if there is none, with minus infinity.

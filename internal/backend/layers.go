@@ -144,6 +144,10 @@ type Attention struct {
 	// The layer alone decides, not the call or the sequence: passes are recorded for a network, and the
 	// layers of one drafter differ. The result of a row depends on N of its sequence.
 	Block bool
+	// Before has a row see only the positions before its own. It is of drafters that read the memory of
+	// another model: their row stands for the token that follows it. The call has no keys. A row sees one
+	// position at least: the first of a sequence has no such call, and a Window is 2 or more.
+	Before bool
 	// Rows is the expected number of rows of a sequence in a call with queries, 0 if any may come. Devices choose code by it,
 	// with the same bits.
 	Rows int
@@ -160,9 +164,11 @@ func (a *Attention) Sees(s *Seq, i int) (from, to int) {
 }
 
 // Ahead is how many positions of its sequence's rows in the call a row sees from its own on, its own
-// included.
+// included: 1, none of Before, or more of Block.
 func (a *Attention) Ahead() int {
 	switch {
+	case a.Before:
+		return 0
 	case !a.Block:
 		return 1
 	case a.Window == 0:
@@ -291,6 +297,9 @@ type Experts struct {
 	Groups, TopGroups int
 	Normalize         bool    // weights are divided by their sum
 	Scale             float32 // of weights, after that; 0: 1
+	PerExpert         Tensor  // [1, experts]: factors of weights, after that
+
+	Activation Activation // of the gates
 
 	// The shared expert has every row, with the sigmoid of SharedRouter's product as its weight.
 	SharedRouter Weight // [1, width]; nil: its weight is 1

@@ -77,6 +77,13 @@ func CheckRMSNorm(dst, x, gain Tensor) {
 	}
 }
 
+// CheckNormAdd checks NormAdd.
+func CheckNormAdd(dst, x, gain Tensor) {
+	if !alike(dst, x) || !vector(gain, x.Cols) {
+		refuse("NormAdd", dst, x, gain)
+	}
+}
+
 // CheckLayerNorm checks LayerNorm.
 func CheckLayerNorm(dst, x, gain, bias Tensor) {
 	if !alike(dst, x) || !vector(gain, x.Cols) || !vector(bias, x.Cols) {
@@ -84,10 +91,17 @@ func CheckLayerNorm(dst, x, gain, bias Tensor) {
 	}
 }
 
-// CheckSwiGLU checks SwiGLU.
-func CheckSwiGLU(dst, gate, up Tensor) {
-	if !alike(dst, gate) || !alike(up, gate) {
-		refuse("SwiGLU", dst, gate, up)
+// CheckGLU checks GLU.
+func CheckGLU(dst, gate, up Tensor, f Activation) {
+	if !alike(dst, gate) || !alike(up, gate) || f > GELUTanh {
+		refuse(fmt.Sprintf("GLU by function %d", f), dst, gate, up)
+	}
+}
+
+// CheckCap checks Cap.
+func CheckCap(x Tensor, c float32) {
+	if !(c > 0) {
+		refuse(fmt.Sprintf("Cap at %v", c), x)
 	}
 }
 
@@ -135,6 +149,13 @@ func CheckAttend(dst Tensor, a *Attention, q, k, v Tensor) {
 		values, turned, normed = 0, a.HeadDim-a.Latent, a.Latent
 	}
 	wrong := a.QNorm.Mem != nil && !vector(a.QNorm, normed) || a.KNorm.Mem != nil && !vector(a.KNorm, normed)
+	if reads := k.Mem == nil; reads {
+		k.Rows, k.Cols, v.Cols = q.Rows, a.KVHeads*a.HeadDim, values
+		wrong = wrong || v.Mem != nil || a.Block || a.Before && a.Window == 1
+		v.Rows = k.Rows
+	} else {
+		wrong = wrong || a.Before
+	}
 	for _, s := range a.Sections {
 		wrong = wrong || s > 2
 	}
@@ -156,21 +177,23 @@ func CheckDeltaNet(dst Tensor, d *DeltaNet, in *DeltaInput) {
 }
 
 // CheckExperts checks Experts, and that there are as many experts as are to be chosen.
-func CheckExperts(dst, x Tensor, e *Experts) {
+func CheckExperts(dst, x, router Tensor, e *Experts) {
 	n, free := e.Router.Rows(), e.Router.Rows()
-	wrong := e.Bias.Mem != nil && !vector(e.Bias, n) || e.SharedRouter != nil && e.SharedGate == nil
+	wrong := e.Bias.Mem != nil && !vector(e.Bias, n) || e.PerExpert.Mem != nil && !vector(e.PerExpert, n) || e.Activation > GELUTanh ||
+		e.SharedRouter != nil && e.SharedGate == nil
 	if e.Groups > 1 {
 		free = n / e.Groups * e.TopGroups
 		wrong = wrong || n%e.Groups != 0 || e.TopGroups > e.Groups
 	}
 	if wrong || e.TopK > free {
-		panic(fmt.Sprintf("backend: choice of %d from %d experts, %d of %d groups, %d biases", e.TopK, n, e.TopGroups, e.Groups, e.Bias.Cols))
+		panic(fmt.Sprintf("backend: choice of %d from %d experts, %d of %d groups, %d biases, %d factors, function %d",
+			e.TopK, n, e.TopGroups, e.Groups, e.Bias.Cols, e.PerExpert.Cols, e.Activation))
 	}
 	fits := func(gate, up, down Weight, count int) bool {
 		return gate.Cols() == x.Cols && up.Cols() == x.Cols && up.Rows() == gate.Rows() && down.Cols() == gate.Rows() && down.Rows() == x.Cols &&
 			min(gate.Count(), up.Count(), down.Count()) >= count
 	}
-	if !alike(dst, x) || e.Router.Cols() != x.Cols || !fits(e.Gate, e.Up, e.Down, n) || e.SharedGate != nil && !fits(e.SharedGate, e.SharedUp, e.SharedDown, 1) {
-		refuse(fmt.Sprintf("Experts: %d of %d×%d and %d×%d", e.Gate.Count(), e.Gate.Rows(), e.Gate.Cols(), e.Down.Rows(), e.Down.Cols()), dst, x)
+	if !alike(dst, x) || router.Mem != nil && !alike(router, x) || e.Router.Cols() != x.Cols || !fits(e.Gate, e.Up, e.Down, n) || e.SharedGate != nil && !fits(e.SharedGate, e.SharedUp, e.SharedDown, 1) {
+		refuse(fmt.Sprintf("Experts: %d of %d×%d and %d×%d", e.Gate.Count(), e.Gate.Rows(), e.Gate.Cols(), e.Down.Rows(), e.Down.Cols()), dst, x, router)
 	}
 }

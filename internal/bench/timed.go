@@ -46,9 +46,9 @@ func (t *timed) FreeParts(parts []backend.Part, cols []int) int64 {
 	return backend.FreeParts(t.Backend, parts, cols)
 }
 
-func (t *timed) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+func (t *timed) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 	defer t.since("embed", time.Now())
-	t.Backend.Embed(dst, table, ids)
+	t.Backend.Embed(dst, table, ids, factor)
 }
 
 func (t *timed) Gather(dst, x backend.Tensor, rows []int32) {
@@ -67,6 +67,11 @@ func (t *timed) MatMul(x backend.Tensor, products ...backend.Product) {
 func (t *timed) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	defer t.since("norm", time.Now())
 	t.Backend.RMSNorm(dst, x, gain, eps)
+}
+
+func (t *timed) NormAdd(dst, x, gain backend.Tensor, eps, scale float32) {
+	defer t.since("norm", time.Now())
+	t.Backend.NormAdd(dst, x, gain, eps, scale)
 }
 
 func (t *timed) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
@@ -94,12 +99,17 @@ func (t *timed) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
 	t.Backend.Mix(dst, q, k, v, heads, scale)
 }
 
-func (t *timed) SwiGLU(dst, gate, up backend.Tensor) {
-	defer t.since("swiglu", time.Now())
-	t.Backend.SwiGLU(dst, gate, up)
+func (t *timed) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
+	defer t.since("glu", time.Now())
+	t.Backend.GLU(dst, gate, up, f)
 }
 
-func (t *timed) Experts(dst, x backend.Tensor, e *backend.Experts) {
+func (t *timed) Cap(x backend.Tensor, c float32) {
+	defer t.since("cap", time.Now())
+	t.Backend.Cap(x, c)
+}
+
+func (t *timed) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 	defer t.since("experts", time.Now())
 	for _, w := range []backend.Weight{e.Gate, e.Up, e.Down} {
 		t.multiplied(x.Rows*e.TopK, w)
@@ -109,7 +119,7 @@ func (t *timed) Experts(dst, x backend.Tensor, e *backend.Experts) {
 			t.multiplied(x.Rows, w)
 		}
 	}
-	t.Backend.Experts(dst, x, e)
+	t.Backend.Experts(dst, x, router, e)
 }
 
 func (t *timed) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {

@@ -38,9 +38,9 @@ type embedding struct {
 	flaw func(act string, p *picture.Patches) error
 }
 
-func (e *embedding) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+func (e *embedding) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 	e.table = table
-	e.Backend.Embed(dst, table, ids)
+	e.Backend.Embed(dst, table, ids, factor)
 }
 
 func (e *embedding) Free(t backend.Tensor) {
@@ -184,7 +184,7 @@ func (p *embeddingPass) Step() (bool, error) {
 	p.e.locked(func() { ids = p.e.ids[x.Hash] })
 	rows, err := p.e.Alloc(dtype.F32, len(ids), p.e.table.Cols())
 	if err == nil {
-		p.e.Backend.Embed(rows, p.e.table, ids)
+		p.e.Backend.Embed(rows, p.e.table, ids, 0)
 		p.rows = append(p.rows, rows)
 		p.e.locked(func() { p.e.alive[rows.Mem] = true })
 	}

@@ -88,11 +88,11 @@ func HasInputs(batch []Span) bool {
 	return slices.ContainsFunc(batch, func(s Span) bool { return len(s.Inputs) > 0 })
 }
 
-// Embed sets the rows of dst to the inputs of the spans: embeddings of tokens, or rows of their
-// Inputs. ids are the tokens of all spans; NoToken among them becomes some token.
-func Embed(b backend.Backend, dst backend.Tensor, table backend.Weight, ids []int32, batch []Span) {
+// Embed sets the rows of dst to the inputs of the spans: embeddings of tokens, multiplied with factor, or
+// rows of their Inputs. ids are the tokens of all spans; NoToken among them becomes some token.
+func Embed(b backend.Backend, dst backend.Tensor, table backend.Weight, ids []int32, factor float32, batch []Span) {
 	inputs(batch, func(at int, rows backend.Tensor) { clear(ids[at : at+rows.Rows]) })
-	b.Embed(dst, table, ids)
+	b.Embed(dst, table, ids, factor)
 	inputs(batch, func(at int, rows backend.Tensor) { b.Copy(dst.RowRange(at, at+rows.Rows), rows) })
 }
 

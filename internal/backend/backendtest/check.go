@@ -45,11 +45,14 @@ var checks = []check{
 	{"ReadBytes and WriteBytes", (*checker).bytes, true},
 	{"Load", (*checker).load, true},
 	{"Embed", (*checker).embed, false},
+	{"Embed with a factor", (*checker).embedFactor, false},
 	{"MatMul", (*checker).matmul, false},
 	{"Gather", (*checker).gather, false},
 	{"RMSNorm", (*checker).rmsnorm, false},
 	{"LayerNorm", (*checker).layerNorm, false},
-	{"SwiGLU", (*checker).swiglu, false},
+	{"NormAdd", (*checker).normAdd, false},
+	{"GLU", (*checker).glu, false},
+	{"Cap", (*checker).caps, false},
 	{"GELU", (*checker).gelu, false},
 	{"Rotate", (*checker).rotate, false},
 	{"Mix", (*checker).mix, false},
@@ -60,6 +63,7 @@ var checks = []check{
 	{"Experts with options", (*checker).expertsOptions, false},
 	{"Attend with options", (*checker).attendOptions, false},
 	{"Attend behind windows", (*checker).released, false},
+	{"Attend without keys", (*checker).attendReads, false},
 	{"Attend inside blocks", (*checker).attendBlock, false},
 	{"Convolve", (*checker).convolve, false},
 	{"DeltaNet", (*checker).deltaNet, false},
@@ -81,6 +85,17 @@ type Suite struct {
 func (s *Suite) Only(names ...string) *Suite {
 	few := *s
 	few.only = names
+	return &few
+}
+
+// Without leaves out the checks of these names.
+func (s *Suite) Without(names ...string) *Suite {
+	few := *s
+	for _, k := range s.checks() {
+		if !slices.Contains(names, k.name) {
+			few.only = append(few.only, k.name)
+		}
+	}
 	return &few
 }
 
@@ -312,7 +327,7 @@ func (c *checker) errors() {
 			onRig(c.b, false, func(r *rig) [][]float32 {
 				x, y := r.random(3, 5), r.random(3, 5)
 				d.Break(errReported)
-				c.b.SwiGLU(x, x, y)
+				c.b.GLU(x, x, y, backend.SiLU)
 				if err := wait(x); !errors.Is(err, errReported) {
 					c.find("after an operation that failed", "returns %v", err)
 				}

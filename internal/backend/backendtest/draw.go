@@ -140,11 +140,11 @@ func (c *checker) draw() {
 				ids[i] = int32(r.rng.IntN(s[1]))
 				drawn[3*i] = float32(ids[i])
 			}
-			dst, src := r.random(s[0], 70), r.tensor(s[0], 3, drawn)
+			dst, src, factor := r.random(s[0], 70), r.tensor(s[0], 3, drawn), []float32{0, 39.191836}[s[0]%2]
 			if r.b == c.oracle {
-				r.b.Embed(dst, w, ids)
+				r.b.Embed(dst, w, ids, factor)
 			} else {
-				d.EmbedDrawn(dst, w, src)
+				d.EmbedDrawn(dst, w, src, factor)
 			}
 			return [][]float32{r.read(dst)}
 		})

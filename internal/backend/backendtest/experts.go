@@ -53,7 +53,7 @@ func (c *checker) experts() {
 		for _, rows := range some(c, []int{1, 2, 5, 20}, 2) {
 			c.like(fmt.Sprintf("%+v, %d rows", k, rows), func(r *rig) [][]float32 {
 				e, x, dst := k.block(r), r.random(rows, expertWidth), r.random(rows, expertWidth)
-				r.b.Experts(dst, x, e)
+				r.b.Experts(dst, x, backend.Tensor{}, e)
 				return [][]float32{r.read(dst), r.read(x)}
 			})
 		}
@@ -61,8 +61,8 @@ func (c *checker) experts() {
 			const rows = 13
 			e, x, start := k.block(r), r.random(rows, expertWidth), r.list(rows*expertWidth)
 			y, z := r.tensor(rows, expertWidth, start), r.tensor(rows, expertWidth, start)
-			r.b.Experts(y, x, e)
-			eachRow(rows, func(i, j int) { r.b.Experts(z.RowRange(i, j), x.RowRange(i, j), e) })
+			r.b.Experts(y, x, backend.Tensor{}, e)
+			eachRow(rows, func(i, j int) { r.b.Experts(z.RowRange(i, j), x.RowRange(i, j), backend.Tensor{}, e) })
 			return r.read(y), r.read(z)
 		})
 	}

@@ -22,21 +22,23 @@ type faulty struct {
 	copy       func(dst, src backend.Tensor)
 	readBytes  func(dst []byte, src backend.Tensor) error
 	writeBytes func(dst backend.Tensor, src []byte) error
-	embed      func(dst backend.Tensor, table backend.Weight, ids []int32)
+	embed      func(dst backend.Tensor, table backend.Weight, ids []int32, factor float32)
 	draw       func(ids, logits, tokens backend.Tensor, draws []backend.Draw)
 	candidates func(ids, best, logits backend.Tensor, draws []backend.Draw)
 	score      func(scores, left, mid, right backend.Tensor)
-	embedDrawn func(dst backend.Tensor, table backend.Weight, ids backend.Tensor)
+	embedDrawn func(dst backend.Tensor, table backend.Weight, ids backend.Tensor, factor float32)
 	gather     func(dst, x backend.Tensor, rows []int32)
 	matmul     func(x backend.Tensor, products []backend.Product)
 	rmsnorm    func(dst, x, gain backend.Tensor, eps float32)
 	layerNorm  func(dst, x, gain, bias backend.Tensor, eps float32)
-	swiglu     func(dst, gate, up backend.Tensor)
+	normAdd    func(dst, x, gain backend.Tensor, eps, scale float32)
+	glu        func(dst, gate, up backend.Tensor, f backend.Activation)
+	cap        func(x backend.Tensor, c float32)
 	gelu       func(dst, x backend.Tensor, tanh bool)
 	convolve   func(dst, x backend.Tensor, c *backend.Convolution, batch []backend.Seq)
 	rotate     func(x, cos, sin backend.Tensor, heads int)
 	mix        func(dst, q, k, v backend.Tensor, heads int, scale float32)
-	experts    func(dst, x backend.Tensor, e *backend.Experts)
+	experts    func(dst, x, router backend.Tensor, e *backend.Experts)
 	attend     func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq)
 	pass       func(p backend.Pass, queue func())
 	deltaNet   func(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq)
@@ -97,8 +99,8 @@ func (f *faulty) WriteBytes(dst backend.Tensor, src []byte) error {
 	return or(f.writeBytes, f.writeBytes == nil, f.Opaque.WriteBytes)(dst, src)
 }
 
-func (f *faulty) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
-	or(f.embed, f.embed == nil, f.Opaque.Embed)(dst, table, ids)
+func (f *faulty) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
+	or(f.embed, f.embed == nil, f.Opaque.Embed)(dst, table, ids, factor)
 }
 
 func (f *faulty) Draw(ids, logits, tokens backend.Tensor, draws []backend.Draw) {
@@ -113,8 +115,8 @@ func (f *faulty) Score(scores, left, mid, right backend.Tensor) {
 	or(f.score, f.score == nil, f.Opaque.Score)(scores, left, mid, right)
 }
 
-func (f *faulty) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
-	or(f.embedDrawn, f.embedDrawn == nil, f.Opaque.EmbedDrawn)(dst, table, ids)
+func (f *faulty) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor, factor float32) {
+	or(f.embedDrawn, f.embedDrawn == nil, f.Opaque.EmbedDrawn)(dst, table, ids, factor)
 }
 
 func (f *faulty) Gather(dst, x backend.Tensor, rows []int32) {
@@ -153,12 +155,18 @@ func (f *faulty) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
 	or(f.mix, f.mix == nil, f.Opaque.Mix)(dst, q, k, v, heads, scale)
 }
 
-func (f *faulty) SwiGLU(dst, gate, up backend.Tensor) {
-	or(f.swiglu, f.swiglu == nil, f.Opaque.SwiGLU)(dst, gate, up)
+func (f *faulty) NormAdd(dst, x, gain backend.Tensor, eps, scale float32) {
+	or(f.normAdd, f.normAdd == nil, f.Opaque.NormAdd)(dst, x, gain, eps, scale)
 }
 
-func (f *faulty) Experts(dst, x backend.Tensor, e *backend.Experts) {
-	or(f.experts, f.experts == nil, f.Opaque.Experts)(dst, x, e)
+func (f *faulty) GLU(dst, gate, up backend.Tensor, kind backend.Activation) {
+	or(f.glu, f.glu == nil, f.Opaque.GLU)(dst, gate, up, kind)
+}
+
+func (f *faulty) Cap(x backend.Tensor, c float32) { or(f.cap, f.cap == nil, f.Opaque.Cap)(x, c) }
+
+func (f *faulty) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
+	or(f.experts, f.experts == nil, f.Opaque.Experts)(dst, x, router, e)
 }
 
 func (f *faulty) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {

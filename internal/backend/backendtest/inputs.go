@@ -145,7 +145,7 @@ func (c *checker) expertsInputs() {
 						SharedGate: load(inner, width, 1, gate1), SharedUp: load(inner, width, 1, up1), SharedDown: load(width, inner, 1, down1),
 					}
 					x, dst := r.random(rows, width), r.random(rows, width)
-					r.b.Experts(dst, x, e)
+					r.b.Experts(dst, x, backend.Tensor{}, e)
 					return [][]float32{r.read(dst), r.read(x)}
 				})
 			}

@@ -330,9 +330,9 @@ func (o *Opaque) WriteBytes(dst backend.Tensor, src []byte) error {
 	return o.b.WriteBytes(o.tensor(dst), src)
 }
 
-func (o *Opaque) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+func (o *Opaque) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 	from := listed(o, ids, func(p *backend.Pass) []int32 { return p.IDs })
-	o.op(func(p *backend.Pass) { o.b.Embed(o.tensor(dst), o.weight(table), from(p)) })
+	o.op(func(p *backend.Pass) { o.b.Embed(o.tensor(dst), o.weight(table), from(p), factor) })
 }
 
 // Draw implements backend.Drawer by package sample.
@@ -383,7 +383,7 @@ func (o *Opaque) Score(scores, left, mid, right backend.Tensor) {
 }
 
 // EmbedDrawn implements backend.Drawer.
-func (o *Opaque) EmbedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor) {
+func (o *Opaque) EmbedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor, factor float32) {
 	o.op(func(*backend.Pass) {
 		from := o.tensor(drawn)
 		ids := make([]int32, from.Rows)
@@ -392,7 +392,7 @@ func (o *Opaque) EmbedDrawn(dst backend.Tensor, table backend.Weight, drawn back
 			must(err)
 			ids[i] = max(int32(row[0]), 0)
 		}
-		o.b.Embed(o.tensor(dst), o.weight(table), ids)
+		o.b.Embed(o.tensor(dst), o.weight(table), ids, factor)
 	})
 }
 
@@ -422,6 +422,10 @@ func (o *Opaque) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	o.op(func(*backend.Pass) { o.b.RMSNorm(o.tensor(dst), o.tensor(x), o.tensor(gain), eps) })
 }
 
+func (o *Opaque) NormAdd(dst, x, gain backend.Tensor, eps, scale float32) {
+	o.op(func(*backend.Pass) { o.b.NormAdd(o.tensor(dst), o.tensor(x), o.tensor(gain), eps, scale) })
+}
+
 func (o *Opaque) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 	o.op(func(*backend.Pass) {
 		o.b.LayerNorm(o.tensor(dst), o.tensor(x), o.tensor(gain), o.tensor(bias), eps)
@@ -448,14 +452,18 @@ func (o *Opaque) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
 	o.op(func(*backend.Pass) { o.b.Mix(o.tensor(dst), o.tensor(q), o.tensor(k), o.tensor(v), heads, scale) })
 }
 
-func (o *Opaque) SwiGLU(dst, gate, up backend.Tensor) {
-	o.op(func(*backend.Pass) { o.b.SwiGLU(o.tensor(dst), o.tensor(gate), o.tensor(up)) })
+func (o *Opaque) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
+	o.op(func(*backend.Pass) { o.b.GLU(o.tensor(dst), o.tensor(gate), o.tensor(up), f) })
 }
 
-func (o *Opaque) Experts(dst, x backend.Tensor, e *backend.Experts) {
+func (o *Opaque) Cap(x backend.Tensor, c float32) {
+	o.op(func(*backend.Pass) { o.b.Cap(o.tensor(x), c) })
+}
+
+func (o *Opaque) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 	o.op(func(*backend.Pass) {
 		own := revealed(o, *e)
-		o.b.Experts(o.tensor(dst), o.tensor(x), &own)
+		o.b.Experts(o.tensor(dst), o.tensor(x), o.tensor(router), &own)
 	})
 }
 

@@ -119,6 +119,12 @@ var expertsOptions = map[string]func(r *rig, e *backend.Experts){
 	"no shared expert": func(_ *rig, e *backend.Experts) {
 		e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown = nil, nil, nil, nil
 	},
+	"factors of experts": func(r *rig, e *backend.Experts) { e.PerExpert = r.random(1, expertCount) },
+	"gates by GELU":      func(_ *rig, e *backend.Experts) { e.Activation = backend.GELUTanh },
+	"all of Gemma": func(r *rig, e *backend.Experts) {
+		e.Activation, e.PerExpert = backend.GELUTanh, r.random(1, expertCount)
+		e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown = nil, nil, nil, nil
+	},
 	"all of GLM": func(r *rig, e *backend.Experts) {
 		e.Sigmoid, e.Bias, e.Groups, e.TopGroups, e.Scale, e.SharedRouter = true, r.random(1, expertCount), 2, 1, 1.8, nil
 	},
@@ -129,12 +135,85 @@ func (c *checker) expertsOptions() {
 	c.on("Experts")
 	for _, name := range slices.Sorted(maps.Keys(expertsOptions)) { // in the same order every time
 		change := expertsOptions[name]
-		c.like(name, func(r *rig) [][]float32 {
-			k := expertsCase{4, 64, true}
-			e, x, dst := k.block(r), r.random(7, expertWidth), r.random(7, expertWidth)
-			change(r, e)
-			r.b.Experts(dst, x, e)
-			return [][]float32{r.read(dst)}
-		})
+		c.like(name, func(r *rig) [][]float32 { return expertsOption(r, 7, change, false) })
+		if name == "all of Gemma" {
+			for _, rows := range some(c, []int{1, 7}, 1) {
+				c.like(fmt.Sprintf("%s and a row of the router's own, %d rows", name, rows), func(r *rig) [][]float32 {
+					return expertsOption(r, rows, change, true)
+				})
+			}
+		}
 	}
+	c.like("a row of the router's own", func(r *rig) [][]float32 {
+		return expertsOption(r, 5, func(*rig, *backend.Experts) {}, true)
+	})
+}
+
+func expertsOption(r *rig, rows int, change func(r *rig, e *backend.Experts), routed bool) [][]float32 {
+	k := expertsCase{4, 64, true}
+	e, x, dst := k.block(r), r.random(rows, expertWidth), r.random(rows, expertWidth)
+	change(r, e)
+	var router backend.Tensor
+	if routed {
+		router = r.random(rows, expertWidth)
+	}
+	r.b.Experts(dst, x, router, e)
+	return [][]float32{r.read(dst), r.read(x)}
+}
+
+// attendReads checks calls without keys, which read what another layer has appended: rows that see
+// themselves, and rows that see only what comes before them, in windows, in any company.
+func (c *checker) attendReads() {
+	c.on("Attend")
+	kinds := []dtype.Type{dtype.F16, dtype.I8, dtype.F32}
+	for i, k := range []struct{ window, share int }{{0, 2}, {20, 4}, {64, 1}, {65, 8}} {
+		for _, kind := range some(c, kinds[i%len(kinds):], 3) {
+			for _, before := range []bool{false, true} {
+				c.like(fmt.Sprintf("pages of %v, window %d, %d heads of a key, before %v", kind, k.window, k.share, before), func(r *rig) [][]float32 {
+					return attendRead(r, kind, k.window, k.share, before)
+				})
+			}
+		}
+	}
+}
+
+// attendRead has three sequences of 64, 1 and 130 tokens read by queries of another layer.
+func attendRead(r *rig, kind dtype.Type, window, share int, before bool) [][]float32 {
+	const kv, dim = 2, 32
+	owner := &backend.Attention{Heads: kv, KVHeads: kv, HeadDim: dim, Eps: 1e-6, Freqs: []float32{1, 0.3, 0}, KNorm: r.random(1, dim), Window: window}
+	reader := &backend.Attention{
+		Heads: kv * share, KVHeads: kv, HeadDim: dim, Eps: 1e-6, Freqs: []float32{1, 0.3, 0}, QNorm: r.random(1, dim), Scale: 1, Window: window, Before: before,
+	}
+	at := backend.Place{Type: kind, Page: 256}
+	var batch []backend.Seq
+	rows := 0
+	for i, n := range []int{64, 1, 130} {
+		var pages []backend.Tensor
+		for range (n + backend.PageTokens - 1) / backend.PageTokens {
+			pages = append(pages, r.bare(dtype.I8, 1, at.Page+owner.PageBytes(kind)))
+		}
+		none := r.random(1, kv*dim).RowRange(0, 0)
+		r.b.Attend(none, owner, at, none, r.random(n, kv*dim), r.random(n, kv*dim), []backend.Seq{{N: n, Pages: pages}})
+		s := backend.Seq{First: rows, N: 1, Pos: n, Pages: pages}
+		if !before { // the last tokens, which are there
+			s.N = min(n, 1+2*i)
+			s.Pos = n - s.N
+		}
+		batch, rows = append(batch, s), rows+s.N
+	}
+	q, dst := r.random(rows, reader.Queries()), r.random(rows, reader.Heads*dim)
+	r.b.Attend(dst, reader, at, q, backend.Tensor{}, backend.Tensor{}, batch)
+	results := [][]float32{r.read(dst)}
+	for i, s := range batch {
+		one := r.random(s.N, reader.Heads*dim)
+		alone := s
+		alone.First = 0
+		r.b.Attend(one, reader, at, q.RowRange(s.First, s.First+s.N), backend.Tensor{}, backend.Tensor{}, []backend.Seq{alone})
+		width := len(results[0]) / rows
+		must(differ(r.read(one), results[0][s.First*width:(s.First+s.N)*width]))
+		for _, p := range batch[i].Pages {
+			results = append(results, r.numbers(p))
+		}
+	}
+	return results
 }

@@ -46,7 +46,7 @@ func (n *network) run(of any, w *workspace, p backend.Pass, twice bool) []float3
 	b := n.r.b
 	p.Of = of
 	b.Pass(p, func() {
-		b.Embed(w.x, n.embed, p.IDs)
+		b.Embed(w.x, n.embed, p.IDs, 0)
 		b.MatMul(w.x, backend.Product{Dst: w.q, W: n.q}, backend.Product{Dst: w.k, W: n.k}, backend.Product{Dst: w.v, W: n.v})
 		if twice {
 			b.Attend(w.mixed, n.block, n.c.place(attendLayer), w.q, w.k, w.v, p.Batch)

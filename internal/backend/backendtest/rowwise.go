@@ -7,6 +7,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // Shapes of operations on rows: one long row, which is cut into pieces, and odd ones.
@@ -56,23 +57,88 @@ func (c *checker) rmsnorm() {
 	}
 }
 
-func (c *checker) swiglu() {
-	c.on("SwiGLU")
-	for _, s := range rowShapes {
+func (c *checker) normAdd() {
+	c.on("NormAdd")
+	for i, s := range rowShapes {
 		what := fmt.Sprintf("%d×%d", s[0], s[1])
+		eps, scale := []float32{1e-6, 0.5}[i%2], []float32{1, 0.6, -0.7071}[i%3]
 		c.like(what, func(r *rig) [][]float32 {
-			gate, up, dst := r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
-			r.b.SwiGLU(dst, gate, up)
-			r.b.SwiGLU(gate, gate, up)
-			return [][]float32{r.read(dst), r.read(gate), r.read(up)}
+			x, gain, dst := r.random(s[0], s[1]), r.random(1, s[1]), r.random(s[0], s[1])
+			r.b.NormAdd(dst, x, gain, eps, scale)
+			return [][]float32{r.read(dst), r.read(x), r.read(gain)}
+		})
+		c.holds(what+" and its parts", func(r *rig) (got, want []float32) {
+			x, gain, dst, normed := r.random(s[0], s[1]), r.random(1, s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
+			want = r.read(dst)
+			r.b.NormAdd(dst, x, gain, eps, scale)
+			r.b.RMSNorm(normed, x, gain, eps)
+			for i, n := range r.read(normed) {
+				want[i] = float32(want[i]+n) * scale
+			}
+			return r.read(dst), want
 		})
 		c.holds(what+" and each row alone", func(r *rig) (got, want []float32) {
-			x, y, z, one := r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
-			r.b.SwiGLU(z, x, y)
-			eachRow(s[0], func(i, j int) { r.b.SwiGLU(one.RowRange(i, j), x.RowRange(i, j), y.RowRange(i, j)) })
-			return r.read(z), r.read(one)
+			x, gain, y, z := r.random(s[0], s[1]), r.random(1, s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
+			r.b.Copy(z, y)
+			r.b.NormAdd(y, x, gain, eps, scale)
+			eachRow(s[0], func(i, j int) { r.b.NormAdd(z.RowRange(i, j), x.RowRange(i, j), gain, eps, scale) })
+			return r.read(y), r.read(z)
 		})
 	}
+}
+
+func (c *checker) glu() {
+	c.on("GLU")
+	for _, f := range []backend.Activation{backend.SiLU, backend.GELUTanh} {
+		for _, s := range rowShapes {
+			what := fmt.Sprintf("%d×%d by function %d", s[0], s[1], f)
+			c.like(what, func(r *rig) [][]float32 {
+				gate, up, dst := r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
+				r.b.GLU(dst, gate, up, f)
+				r.b.GLU(gate, gate, up, f)
+				return [][]float32{r.read(dst), r.read(gate), r.read(up)}
+			})
+			c.holds(what+" and each row alone", func(r *rig) (got, want []float32) {
+				x, y, z, one := r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1]), r.random(s[0], s[1])
+				r.b.GLU(z, x, y, f)
+				eachRow(s[0], func(i, j int) { r.b.GLU(one.RowRange(i, j), x.RowRange(i, j), y.RowRange(i, j), f) })
+				return r.read(z), r.read(one)
+			})
+		}
+	}
+}
+
+// caps checks numbers of all sizes, and that minus infinity stays.
+func (c *checker) caps() {
+	c.on("Cap")
+	for i, s := range rowShapes {
+		limit := []float32{30, 0.5}[i%2]
+		c.like(fmt.Sprintf("%d×%d at %v", s[0], s[1], limit), func(r *rig) [][]float32 {
+			x := r.random(s[0], s[1])
+			r.b.Cap(x, limit)
+			return [][]float32{r.read(x)}
+		})
+	}
+	inf := float32(math.Inf(1))
+	numbers := []float32{0, inf, -inf, float32(math.NaN()), -inf, -inf, 30, -math.MaxFloat32}
+	for e := -149; e < 128; e++ {
+		numbers = append(numbers, float32(math.Ldexp(1.37, e)), -float32(math.Ldexp(1.37, e)))
+	}
+	for x := float32(-200); x < 200; x += 0.7 {
+		numbers = append(numbers, x)
+	}
+	capped := func(r *rig) []float32 {
+		x := r.tensor(1, len(numbers), numbers)
+		r.b.Cap(x, 30)
+		return r.read(x)
+	}
+	c.like("numbers of all sizes", func(r *rig) [][]float32 { return [][]float32{capped(r)} })
+	c.holds("numbers of all sizes, one by one", func(r *rig) (got, want []float32) {
+		for _, x := range numbers {
+			want = append(want, exactmath.Cap32(x, 30))
+		}
+		return capped(r), want
+	})
 }
 
 func (c *checker) layerNorm() {
@@ -165,12 +231,14 @@ func (c *checker) shapes() {
 	x, y, narrow := r.random(3, 64), r.random(3, 64), r.random(3, 63)
 	w := r.load(backend.Int8, r.matrix(16, 64))
 	for op, f := range map[string]func(){
-		"Embed":     func() { r.b.Embed(y, w, []int32{1, 2}) },
+		"Embed":     func() { r.b.Embed(y, w, []int32{1, 2}, 0) },
 		"Gather":    func() { r.b.Gather(narrow, x, []int32{0, 1, 2}) },
 		"MatMul":    func() { r.b.MatMul(x, backend.Product{Dst: y, W: w}) },
 		"RMSNorm":   func() { r.b.RMSNorm(y, x, narrow.RowRange(0, 1), 1e-6) },
 		"LayerNorm": func() { r.b.LayerNorm(y, x, x.RowRange(0, 1), narrow.RowRange(0, 1), 1e-6) },
-		"SwiGLU":    func() { r.b.SwiGLU(x, x, narrow) },
+		"NormAdd":   func() { r.b.NormAdd(y, x, narrow.RowRange(0, 1), 1e-6, 1) },
+		"GLU":       func() { r.b.GLU(x, x, narrow, backend.SiLU) },
+		"Cap":       func() { r.b.Cap(x, 0) },
 		"GELU":      func() { r.b.GELU(narrow, x, true) },
 		"Rotate":    func() { r.b.Rotate(x, narrow.ColRange(0, 16), narrow.ColRange(0, 15), 2) },
 		"Convolve":  func() { r.b.Convolve(y, x, &backend.Convolution{Base: x, Delta: narrow}, []backend.Seq{{N: 3}}) },
@@ -183,7 +251,9 @@ func (c *checker) shapes() {
 			d := &backend.DeltaNet{KeyHeads: 1, ValueHeads: 1, KeyDim: 16, ValueDim: 32, Kernel: 3, Conv: x, Norm: x}
 			r.b.DeltaNet(y, d, backend.Place{}, backend.DeltaInput{QKV: x, Z: x, B: x, A: x}, []backend.Seq{{N: 3}})
 		},
-		"Experts": func() { r.b.Experts(y, x, &backend.Experts{Router: w, Gate: w, Up: w, Down: w, TopK: 2}) },
+		"Experts": func() {
+			r.b.Experts(y, x, backend.Tensor{}, &backend.Experts{Router: w, Gate: w, Up: w, Down: w, TopK: 2})
+		},
 	} {
 		c.on(op)
 		if try(f) == nil {
@@ -191,7 +261,7 @@ func (c *checker) shapes() {
 		}
 	}
 	c.on("Embed")
-	if try(func() { r.b.Embed(y, w, []int32{1, 16, 2}) }) == nil {
+	if try(func() { r.b.Embed(y, w, []int32{1, 16, 2}, 0) }) == nil {
 		c.find("an id beyond the table", "was accepted")
 	}
 }

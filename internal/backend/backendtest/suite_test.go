@@ -222,26 +222,28 @@ var memoryFaults = []planted{
 
 var rowFaults = []planted{
 	{"Embed", "the last row of the table is another", func(f *faulty, b *Opaque) {
-		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32) {
+		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 			ids = slices.Clone(ids)
 			for i, id := range ids {
 				if int(id) == table.Rows()-1 {
 					ids[i] = max(id-1, 0)
 				}
 			}
-			b.Embed(dst, table, ids)
+			b.Embed(dst, table, ids, factor)
 		}
 	}},
 	{"Embed", "stride is ignored", func(f *faulty, b *Opaque) {
-		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32) { b.Embed(flat(dst), table, ids) }
+		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
+			b.Embed(flat(dst), table, ids, factor)
+		}
 	}},
 	{"Embed", "ids are not checked", func(f *faulty, b *Opaque) {
-		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32) {
+		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 			ids = slices.Clone(ids)
 			for i, id := range ids {
 				ids[i] = min(id, int32(table.Rows()-1))
 			}
-			b.Embed(dst, table, ids)
+			b.Embed(dst, table, ids, factor)
 		}
 	}},
 	{"Gather", "a row is taken once only", func(f *faulty, b *Opaque) {
@@ -282,17 +284,17 @@ var rowFaults = []planted{
 			}
 		}
 	}},
-	{"SwiGLU", "not in place", func(f *faulty, b *Opaque) {
-		f.swiglu = func(dst, gate, up backend.Tensor) {
+	{"GLU", "not in place", func(f *faulty, b *Opaque) {
+		f.glu = func(dst, gate, up backend.Tensor, kind backend.Activation) {
 			if dst == gate {
 				spoil(b, lastRow(dst))
 			}
-			b.SwiGLU(dst, gate, up)
+			b.GLU(dst, gate, up, kind)
 		}
 	}},
-	{"SwiGLU", "the end of a long row", func(f *faulty, b *Opaque) {
-		f.swiglu = func(dst, gate, up backend.Tensor) {
-			b.SwiGLU(dst, gate, up)
+	{"GLU", "the end of a long row", func(f *faulty, b *Opaque) {
+		f.glu = func(dst, gate, up backend.Tensor, kind backend.Activation) {
+			b.GLU(dst, gate, up, kind)
 			if dst.Cols > 4096 {
 				spoil(b, lastCol(dst))
 			}
@@ -325,14 +327,16 @@ func forgetful() (list []planted) {
 		"bias":              func(e *backend.Experts) { e.Bias = backend.Tensor{} },
 		"groups":            func(e *backend.Experts) { e.Groups = 0 },
 		"scale":             func(e *backend.Experts) { e.Scale = 0 },
+		"factors":           func(e *backend.Experts) { e.PerExpert = backend.Tensor{} },
+		"GELU":              func(e *backend.Experts) { e.Activation = backend.SiLU },
 		"the shared expert": func(e *backend.Experts) { e.SharedRouter, e.SharedGate = nil, nil },
 		"the shared gate":   func(e *backend.Experts) { e.SharedRouter = nil },
 	} {
 		list = append(list, planted{"Experts", name + " is ignored", func(f *faulty, b *Opaque) {
-			f.experts = func(dst, x backend.Tensor, e *backend.Experts) {
+			f.experts = func(dst, x, router backend.Tensor, e *backend.Experts) {
 				own := *e
 				forget(&own)
-				b.Experts(dst, x, &own)
+				b.Experts(dst, x, router, &own)
 			}
 		}})
 	}
@@ -492,8 +496,8 @@ var drawFaults = []planted{
 		}
 	}},
 	{"EmbedDrawn", "stride is ignored", func(f *faulty, b *Opaque) {
-		f.embedDrawn = func(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
-			b.EmbedDrawn(flat(dst), table, ids)
+		f.embedDrawn = func(dst backend.Tensor, table backend.Weight, ids backend.Tensor, factor float32) {
+			b.EmbedDrawn(flat(dst), table, ids, factor)
 		}
 	}},
 }
@@ -605,23 +609,23 @@ var layerFaults = []planted{
 		}
 	}},
 	{"Experts", "nothing is added", func(f *faulty, b *Opaque) {
-		f.experts = func(dst, x backend.Tensor, e *backend.Experts) {
+		f.experts = func(dst, x, router backend.Tensor, e *backend.Experts) {
 			b.Fill(dst, 0)
-			b.Experts(dst, x, e)
+			b.Experts(dst, x, router, e)
 		}
 	}},
 	{"Experts", "a row depends on how many there are", func(f *faulty, b *Opaque) {
-		f.experts = func(dst, x backend.Tensor, e *backend.Experts) {
+		f.experts = func(dst, x, router backend.Tensor, e *backend.Experts) {
 			own := *e
 			own.Normalize = e.Normalize != (x.Rows == 13)
-			b.Experts(dst, x, &own)
+			b.Experts(dst, x, router, &own)
 		}
 	}},
 	{"Experts", "one expert too few", func(f *faulty, b *Opaque) {
-		f.experts = func(dst, x backend.Tensor, e *backend.Experts) {
+		f.experts = func(dst, x, router backend.Tensor, e *backend.Experts) {
 			own := *e
 			own.TopK--
-			b.Experts(dst, x, &own)
+			b.Experts(dst, x, router, &own)
 		}
 	}},
 	{"Attend", "keys without queries are lost", func(f *faulty, b *Opaque) {
@@ -762,7 +766,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 	s, b := Brief(t), Open(t, backend.Options{Threads: 1})
 	methods := map[string]bool{}
-	for _, faults := range devices(slices.Concat(memoryFaults, rowFaults, topFaults, drawFaults, layerFaults, towerFaults, blockFaults, inputFaults, forgetful())) {
+	for _, faults := range devices(slices.Concat(memoryFaults, rowFaults, readerFaults, topFaults, drawFaults, layerFaults, towerFaults, blockFaults, inputFaults, forgetful())) {
 		f, wrong := &faulty{Opaque: NewOpaque(b)}, map[string]string{}
 		for _, p := range faults {
 			p.plant(f, f.Opaque)

@@ -217,7 +217,7 @@ func (c *checker) seen(f format, rows, cols int) error {
 			for i := range ids {
 				ids[i] = int32(i)
 			}
-			r.b.Embed(dst, w, ids)
+			r.b.Embed(dst, w, ids, 0)
 			must(differ(positive(r.all(dst)), positive(want)))
 			return nil
 		})
@@ -247,6 +247,16 @@ func (c *checker) multiplied(f format, rows, cols int) error {
 	})
 }
 
+// embedFactor checks rows that are multiplied.
+func (c *checker) embedFactor() {
+	c.on("Embed")
+	c.like("a factor", func(r *rig) [][]float32 {
+		ids, dst := []int32{3, 0, 36}, r.random(3, 130)
+		r.b.Embed(dst, r.load(backend.Int8, r.matrix(37, 130)), ids, 73.321211)
+		return [][]float32{r.read(dst)}
+	})
+}
+
 // embed checks rows of tables: repeated, in any order, the first and the last.
 func (c *checker) embed() {
 	c.on("Embed")
@@ -260,7 +270,7 @@ func (c *checker) embed() {
 				m := f.matrix(r, s[0], s[1])
 				ids := []int32{int32(s[0] - 1), 0, int32(s[0] / 2), 0, int32(s[0] - 1), int32(s[0] / 3), 0}
 				dst := r.random(len(ids), s[1])
-				r.b.Embed(dst, r.load(backend.Int8, m), ids)
+				r.b.Embed(dst, r.load(backend.Int8, m), ids, 0)
 				var want []float32
 				all := values(m)
 				for _, id := range ids {

@@ -45,7 +45,7 @@ type attendPhase uint8
 
 const (
 	rotating attendPhase = iota
-	appending
+	preparing
 	attending
 	joining
 )
@@ -98,15 +98,16 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	op.b, op.a, op.at, op.batch = b, a, at, batch
 	op.dst, op.q, op.k, op.v = dst, q, k, v
 	op.shape()
-	op.owner = owners(op.owner, batch, k.Rows)
+	rows := max(q.Rows, k.Rows)
+	op.owner = owners(op.owner, batch, rows)
 	op.queries = kernel.Grow(op.queries, (q.Rows*a.Heads+kernel.PromptStrip)*op.key) // which may be read on
 	op.tails = kernel.Grow(op.tails, (q.Rows*a.Heads+kernel.PromptStrip)*op.tail)
 	op.sums = kernel.Grow(op.sums, q.Rows*a.Heads)
 	op.buffers = kernel.Grow(op.buffers, b.pool.size())
 	if op.rotations.stale(op) {
-		op.run(rotating, k.Rows, 8)
+		op.run(rotating, rows, 8)
 	}
-	op.run(appending, k.Rows, 1)
+	op.run(preparing, rows, 1)
 	if q.Rows == 0 {
 		return
 	}
@@ -243,8 +244,8 @@ func (op *attendOp) part(worker, from, to int) {
 		switch op.phase {
 		case rotating:
 			op.rotations.fill(i)
-		case appending:
-			op.append(worker, i)
+		case preparing:
+			op.prepareRow(worker, i)
 		case attending:
 			op.attend(&op.buffers[worker], &op.spans[i])
 		default:
@@ -253,10 +254,9 @@ func (op *attendOp) part(worker, from, to int) {
 	}
 }
 
-// append prepares row r's queries, and writes its keys and values into the sequence's page.
-func (op *attendOp) append(worker, r int) {
-	a, seq := op.a, &op.batch[op.owner[r]]
-	pos := seq.Pos + r - seq.First
+// prepareRow prepares row r's queries, and appends its keys and values.
+func (op *attendOp) prepareRow(worker, r int) {
+	a := op.a
 	cos, sin := op.rotations.row(r)
 	d, share := a.HeadDim, op.share()
 	if op.q.Rows > 0 {
@@ -266,7 +266,15 @@ func (op *attendOp) append(worker, r int) {
 			op.prepare(op.queries[i*op.key:][:op.key], op.tails[i*op.tail:][:op.tail], q[h*op.head:][:d], &a.QNorm, cos, sin)
 		}
 	}
-	buf := &op.buffers[worker]
+	if op.k.Rows > 0 {
+		op.append(&op.buffers[worker], r, cos, sin)
+	}
+}
+
+// append writes row r's keys and values into the sequence's page.
+func (op *attendOp) append(buf *attendBuffers, r int, cos, sin []float32) {
+	a, seq := op.a, &op.batch[op.owner[r]]
+	pos, d := seq.Pos+r-seq.First, a.HeadDim
 	buf.key, buf.tail = kernel.Grow(buf.key, op.key), kernel.Grow(buf.tail, op.tail)
 	k, slot := row(op.k, r), pos%backend.PageTokens
 	released, list := seq.Table(&op.at)

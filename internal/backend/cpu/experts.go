@@ -54,23 +54,15 @@ type expertJob struct {
 
 // Experts adds the answer of the experts to dst. Each row adds its experts in the order of
 // their rank, and the shared expert last.
-func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
+func (b *Backend) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 	op := &b.experts
-	backend.CheckExperts(dst, x, e)
+	backend.CheckExperts(dst, x, router, e)
 	op.b, op.e, op.dst, op.x = b, e, dst, x
 	n := x.Rows
 	if n == 0 {
 		return
 	}
-	op.logits = b.workspace(op.logits, n, e.Router.Rows())
-	products := [2]backend.Product{{Dst: op.logits, W: e.Router}}
-	if e.SharedRouter == nil {
-		b.MatMul(x, products[:1]...)
-	} else {
-		op.shared = b.workspace(op.shared, n, 1)
-		products[1] = backend.Product{Dst: op.shared, W: e.SharedRouter}
-		b.MatMul(x, products[:]...)
-	}
+	op.route(x, router)
 	op.chosen = kernel.Grow(op.chosen, n*e.TopK)
 	op.weights = kernel.Grow(op.weights, n*e.TopK)
 	op.run(choosing, n, 8)
@@ -98,6 +90,26 @@ func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	op.run(requantizing, slots, max(1, quantizeAlone/wide))
 	op.run(narrowing, downTiles, 1)
 	op.run(combining, n, 2)
+}
+
+// route multiplies with the routers. That of the shared expert has x as its input.
+func (op *expertsOp) route(x, router backend.Tensor) {
+	b, e, n := op.b, op.e, op.x.Rows
+	op.logits = b.workspace(op.logits, n, e.Router.Rows())
+	products := [2]backend.Product{{Dst: op.logits, W: e.Router}}
+	list := products[:1]
+	if e.SharedRouter != nil {
+		op.shared = b.workspace(op.shared, n, 1)
+		products[1] = backend.Product{Dst: op.shared, W: e.SharedRouter}
+		list = products[:]
+	}
+	if router.Mem != nil {
+		b.MatMul(router, list[0])
+		list = list[1:]
+	}
+	if len(list) > 0 {
+		b.MatMul(x, list...)
+	}
 }
 
 func (op *expertsOp) run(phase expertsPhase, parts, grain int) {
@@ -236,7 +248,7 @@ func (op *expertsOp) products(worker, from, to int) {
 	}
 }
 
-// widen computes tiles [from, to) of silu(gate x)*up x.
+// widen computes tiles [from, to) of f(gate x)*up x.
 func (op *expertsOp) widen(worker int, j *expertJob, from, to int) {
 	gate := op.gate.RowRange(j.first, j.first+j.rows).ColRange(0, j.gate.Rows())
 	up := op.up.RowRange(j.first, j.first+j.rows).ColRange(0, j.up.Rows())
@@ -245,7 +257,11 @@ func (op *expertsOp) widen(worker int, j *expertJob, from, to int) {
 	a, b := from*tile, min(to*tile, j.gate.Rows())
 	for r := range j.rows {
 		g := row(gate, r)[a:b]
-		op.b.isa.Vector.SwiGLU(g, g, row(up, r)[a:b])
+		if op.e.Activation == backend.GELUTanh {
+			op.b.geglu(worker, g, g, row(up, r)[a:b])
+		} else {
+			op.b.isa.Vector.SwiGLU(g, g, row(up, r)[a:b])
+		}
 	}
 }
 

@@ -21,6 +21,12 @@ func (op *expertsOp) choose(s *scratch, chosen []int32, weights, logits []float3
 			weights[j] *= e.Scale
 		}
 	}
+	if e.PerExpert.Mem != nil {
+		factors := row(e.PerExpert, 0)
+		for j, i := range chosen {
+			weights[j] *= factors[i]
+		}
+	}
 }
 
 // chooseExperts writes the indices of the highest logits, highest first and the lower

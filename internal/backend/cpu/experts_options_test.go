@@ -76,7 +76,7 @@ func (c *expertsOptions) run(t *testing.T, b *Backend, stacks [8][]dtype.Matrix,
 	x, dst := expertInput(t, b)
 	for i := 0; i < x.Rows; i += step {
 		n := min(step, x.Rows-i)
-		b.Experts(dst.RowRange(i, i+n), x.RowRange(i, i+n), e)
+		b.Experts(dst.RowRange(i, i+n), x.RowRange(i, i+n), backend.Tensor{}, e)
 	}
 	return bits(t, dst)
 }
@@ -296,7 +296,7 @@ func TestExpertsRefuseWhatCannotBeChosen(t *testing.T) {
 			e := c.open(t, b, stacks)
 			change(e)
 			x, dst := expertInput(t, b)
-			b.Experts(dst, x, e)
+			b.Experts(dst, x, backend.Tensor{}, e)
 		}()
 	}
 }

@@ -203,10 +203,10 @@ func BenchmarkExperts(b *testing.B) {
 			}
 			b.Run(fmt.Sprintf("m=%d/isa=%s", m, isa), func(b *testing.B) {
 				x, dst := randomTensor(b, be, rng, m, e.Router.Cols()), randomTensor(b, be, rng, m, e.Router.Cols())
-				be.Experts(dst, x, e)
+				be.Experts(dst, x, backend.Tensor{}, e)
 				b.SetBytes(int64(len(be.experts.jobs)) * 3 * e.SharedGate.Bytes())
 				for b.Loop() {
-					be.Experts(dst, x, e)
+					be.Experts(dst, x, backend.Tensor{}, e)
 				}
 			})
 		}

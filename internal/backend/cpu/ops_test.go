@@ -240,7 +240,7 @@ func (c *expertsCase) check(t *testing.T, b *Backend, stacks [8][]dtype.Matrix) 
 	rng := rand.New(rand.NewPCG(9, 9))
 	x, dst := randomTensor(t, b, rng, c.rows, expertWidth), randomTensor(t, b, rng, c.rows, expertWidth)
 	byHand := bits(t, dst)
-	b.Experts(dst, x, e)
+	b.Experts(dst, x, backend.Tensor{}, e)
 	for r := range c.rows {
 		expertsByHand(t, b, byHand[r*expertWidth:][:expertWidth], x.RowRange(r, r+1), e)
 	}
@@ -319,10 +319,10 @@ func TestOpsAllocateNothing(t *testing.T) {
 		"Attend 8": attention(t, b, dtype.I8, rows, 500, true),
 		"Convolve": convolution(t, b, rows, width),
 		"DeltaNet": deltaNet(t, b, rows, 2, 2),
-		"Experts":  func() { b.Experts(y, x, e) },
+		"Experts":  func() { b.Experts(y, x, backend.Tensor{}, e) },
 		"RMSNorm":  func() { b.RMSNorm(y, x, gain, 1e-6) },
-		"SwiGLU":   func() { b.SwiGLU(y, x, y) },
-		"Embed":    func() { b.Embed(y, table, ids) },
+		"SwiGLU":   func() { b.GLU(y, x, y, backend.SiLU) },
+		"Embed":    func() { b.Embed(y, table, ids, 0) },
 	} {
 		if n := allocations(b, 50, run); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)

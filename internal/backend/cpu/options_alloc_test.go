@@ -65,6 +65,6 @@ func TestOptionsAllocateNothing(t *testing.T) {
 	for _, c := range expertsVariants() {
 		e := c.open(t, b, stacks)
 		x, dst := expertInput(t, b)
-		check(c.name, func() { b.Experts(dst, x, e) })
+		check(c.name, func() { b.Experts(dst, x, backend.Tensor{}, e) })
 	}
 }

@@ -1,41 +1,57 @@
 package cpu
 
 import (
+	"cmp"
+
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // rowwiseOp applies one function to each row of a call, or to each piece of its rows.
 type rowwiseOp struct {
 	b       *Backend
-	f       func(op *rowwiseOp, r int)
+	f       func(op *rowwiseOp, worker, r int)
 	dst     backend.Tensor
 	x, y, z backend.Tensor
 	table   *kernel.Weight
 	ids     []int32
 	heads   int
 	eps     float32
+	scale   float32
 }
 
-func (op *rowwiseOp) part(_, from, to int) {
+func (op *rowwiseOp) part(worker, from, to int) {
 	for r := from; r < to; r++ {
-		op.f(op, r)
+		op.f(op, worker, r)
 	}
 }
 
-// Embed sets row i of dst to row ids[i] of the table.
-func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+// Embed sets row i of dst to row ids[i] of the table, multiplied with factor.
+func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 	w := table.(*kernel.Weight)
 	if w.Input != nil {
 		panic("cpu: embed with a table whose input is transformed")
 	}
 	backend.CheckEmbed(dst, table, ids)
-	b.rowwise = rowwiseOp{b: b, f: embedRow, dst: dst, table: w, ids: ids}
+	b.rowwise = rowwiseOp{b: b, f: embedRow, dst: dst, table: w, ids: ids, scale: cmp.Or(factor, 1)}
 	b.pool.run(&b.rowwise, dst.Rows, 4)
 }
 
-func embedRow(op *rowwiseOp, r int) {
-	op.table.RowFloats(row(op.dst, r), 0, int(op.ids[r]))
+func embedRow(op *rowwiseOp, _, r int) {
+	dst := row(op.dst, r)
+	op.table.RowFloats(dst, 0, int(op.ids[r]))
+	multiply(dst, op.scale)
+}
+
+// multiply multiplies the numbers of x.
+func multiply(x []float32, by float32) {
+	if by == 1 {
+		return
+	}
+	for i := range x {
+		x[i] *= by
+	}
 }
 
 // Gather sets row i of dst to row rows[i] of x.
@@ -53,8 +69,23 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	b.pool.run(&b.rowwise, x.Rows, 8)
 }
 
-func normRow(op *rowwiseOp, r int) {
+func normRow(op *rowwiseOp, _, r int) {
 	op.b.isa.Vector.WideNorm(row(op.dst, r), row(op.x, r), row(op.y, 0), op.eps)
+}
+
+// NormAdd adds the norms of the rows of x to those of dst.
+func (b *Backend) NormAdd(dst, x, gain backend.Tensor, eps, scale float32) {
+	backend.CheckNormAdd(dst, x, gain)
+	b.rowwise = rowwiseOp{b: b, f: normAddRow, dst: dst, x: x, y: gain, eps: eps, scale: scale}
+	b.pool.run(&b.rowwise, x.Rows, 8)
+}
+
+func normAddRow(op *rowwiseOp, worker, r int) {
+	dst, s, vector := row(op.dst, r), &op.b.workers[worker], &op.b.isa.Vector
+	s.sum = kernel.Grow(s.sum, len(dst))
+	vector.WideNorm(s.sum, row(op.x, r), row(op.y, 0), op.eps)
+	vector.Add(dst, s.sum)
+	multiply(dst, op.scale)
 }
 
 // LayerNorm normalizes the rows of x.
@@ -64,7 +95,7 @@ func (b *Backend) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 	b.pool.run(&b.rowwise, x.Rows, 8)
 }
 
-func layerNormRow(op *rowwiseOp, r int) {
+func layerNormRow(op *rowwiseOp, _, r int) {
 	op.b.isa.Vector.LayerNorm(row(op.dst, r), row(op.x, r), row(op.y, 0), row(op.z, 0), op.eps)
 }
 
@@ -75,7 +106,7 @@ func (b *Backend) Rotate(x, cos, sin backend.Tensor, heads int) {
 	b.pool.run(&b.rowwise, x.Rows, 8)
 }
 
-func rotateRow(op *rowwiseOp, r int) {
+func rotateRow(op *rowwiseOp, _, r int) {
 	x, cos, sin := row(op.x, r), row(op.y, r), row(op.z, r)
 	dim := 2 * len(cos)
 	for h := range op.heads {
@@ -87,10 +118,13 @@ func rotateRow(op *rowwiseOp, r int) {
 // another, so that a single row is work for all threads.
 const piece = 1024
 
-// SwiGLU sets dst to silu(gate)*up.
-func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
-	backend.CheckSwiGLU(dst, gate, up)
+// GLU sets dst to f(gate)*up.
+func (b *Backend) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
+	backend.CheckGLU(dst, gate, up, f)
 	b.rowwise = rowwiseOp{b: b, f: swigluPiece, dst: dst, x: gate, y: up}
+	if f == backend.GELUTanh {
+		b.rowwise.f = gegluPiece
+	}
 	b.pool.run(&b.rowwise, dst.Rows*pieces(dst.Cols), 2)
 }
 
@@ -104,9 +138,45 @@ func (op *rowwiseOp) piece(i int) (r, from, to int) {
 	return r, from, min(from+piece, op.dst.Cols)
 }
 
-func swigluPiece(op *rowwiseOp, i int) {
+func swigluPiece(op *rowwiseOp, _, i int) {
 	r, from, to := op.piece(i)
 	op.b.isa.Vector.SwiGLU(row(op.dst, r)[from:to], row(op.x, r)[from:to], row(op.y, r)[from:to])
+}
+
+func gegluPiece(op *rowwiseOp, worker, i int) {
+	r, from, to := op.piece(i)
+	op.b.geglu(worker, row(op.dst, r)[from:to], row(op.x, r)[from:to], row(op.y, r)[from:to])
+}
+
+// geglu sets dst to GELUTanh(gate)*up.
+func (b *Backend) geglu(worker int, dst, gate, up []float32) {
+	s := &b.workers[worker]
+	s.sum = kernel.Grow(s.sum, len(dst))
+	b.isa.Vector.GELUTanh(s.sum, gate)
+	for i, x := range s.sum {
+		dst[i] = x * up[i]
+	}
+}
+
+// Cap sets the numbers of x to c·tanh(x/c).
+func (b *Backend) Cap(x backend.Tensor, c float32) {
+	backend.CheckCap(x, c)
+	b.rowwise = rowwiseOp{b: b, f: capPiece, dst: x, scale: c}
+	b.pool.run(&b.rowwise, x.Rows*pieces(x.Cols), 2)
+}
+
+// capPiece is exactmath.Cap32 with the sigmoids of an instruction set.
+func capPiece(op *rowwiseOp, worker, i int) {
+	r, from, to := op.piece(i)
+	x, c, s := row(op.dst, r)[from:to], op.scale, &op.b.workers[worker]
+	s.sum = kernel.Grow(s.sum, len(x))
+	for i, v := range x {
+		s.sum[i] = -2 * exactmath.Abs32(v) / c
+	}
+	op.b.isa.Vector.Sigmoids(s.sum, s.sum)
+	for i, v := range x {
+		x[i] = exactmath.Capped32(v, c, s.sum[i])
+	}
 }
 
 // GELU sets dst to x·Φ(x).
@@ -120,12 +190,12 @@ func (b *Backend) GELU(dst, x backend.Tensor, tanh bool) {
 	b.pool.run(&b.rowwise, dst.Rows*pieces(dst.Cols), 2)
 }
 
-func geluPiece(op *rowwiseOp, i int) {
+func geluPiece(op *rowwiseOp, _, i int) {
 	r, from, to := op.piece(i)
 	op.b.isa.Vector.GELU(row(op.dst, r)[from:to], row(op.x, r)[from:to])
 }
 
-func geluTanhPiece(op *rowwiseOp, i int) {
+func geluTanhPiece(op *rowwiseOp, _, i int) {
 	r, from, to := op.piece(i)
 	op.b.isa.Vector.GELUTanh(row(op.dst, r)[from:to], row(op.x, r)[from:to])
 }

@@ -50,7 +50,7 @@ func BenchmarkTowerRows(b *testing.B) {
 			{"LayerNorm", x.ColRange(0, width), func(x backend.Tensor) { be.LayerNorm(y.ColRange(0, width), x, gain, bias, 1e-6) }},
 			{"GELU", x, func(x backend.Tensor) { be.GELU(y, x, false) }},
 			{"GELUTanh", x, func(x backend.Tensor) { be.GELU(y, x, true) }},
-			{"SwiGLU", x, func(x backend.Tensor) { be.SwiGLU(y, x, x) }},
+			{"SwiGLU", x, func(x backend.Tensor) { be.GLU(y, x, x, backend.SiLU) }},
 			{"Rotate", x.ColRange(0, width), func(x backend.Tensor) { be.Rotate(x, cos, sin, 16) }},
 		} {
 			b.Run(fmt.Sprintf("op=%s/isa=%s", k.name, isa), func(b *testing.B) {

@@ -130,6 +130,9 @@ func (b *Backend) splitBytes() int {
 // layer finds the widths of everything, and checks them.
 func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor) attendLayer {
 	backend.CheckAttend(dst, a, q, k, v)
+	if k.Mem == nil {
+		panic("cuda: Attend without keys")
+	}
 	atMost(maxPairs, len(a.Freqs))
 	atMost(maxValues, a.Values())
 	atMost(maxRows, k.Rows)

@@ -122,7 +122,7 @@ func (d *blockBench) block(b *testing.B, s backend.Seq, rows int, convolved bool
 			})
 			sublayer(i, func(in backend.Tensor, out backend.Product) {
 				dev.MatMul(in, backend.Product{Dst: gate, W: d.gate[i]}, backend.Product{Dst: up, W: d.up[i]})
-				dev.SwiGLU(gate, gate, up)
+				dev.GLU(gate, gate, up, backend.SiLU)
 				out.W = d.down[i]
 				dev.MatMul(gate, out)
 			})

@@ -32,8 +32,11 @@ type mixture struct {
 const maxExperts = 1024
 
 // Experts adds the answer of the experts to dst.
-func (b *Backend) Experts(dst, x backend.Tensor, e *backend.Experts) {
-	backend.CheckExperts(dst, x, e)
+func (b *Backend) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
+	backend.CheckExperts(dst, x, router, e)
+	if router.Mem != nil || e.PerExpert.Mem != nil || e.Activation != backend.SiLU {
+		panic("cuda: Experts with other options")
+	}
 	atMost(maxExperts, e.Router.Rows())
 	atMost(maxRows, x.Rows*(e.TopK+1))
 	if x.Rows == 0 {

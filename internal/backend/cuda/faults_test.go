@@ -230,7 +230,7 @@ func denseLayer(t *testing.T, b backend.Backend) ([]float32, error) {
 		b.Pass(backend.Pass{Of: w, Batch: []backend.Seq{{N: 1}}}, func() {
 			b.RMSNorm(h, x, gain, 1e-6)
 			b.MatMul(h, backend.Product{Dst: g, W: gate}, backend.Product{Dst: u, W: up})
-			b.SwiGLU(g, g, u)
+			b.GLU(g, g, u, backend.SiLU)
 			b.MatMul(g, backend.Product{Dst: y, W: down})
 			b.RMSNorm(h, x, gain, 1e-6)
 			b.MatMul(h, backend.Product{Dst: u, W: up})

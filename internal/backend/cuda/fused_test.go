@@ -125,7 +125,7 @@ func TestProductsOfOneRowNormAndGate(t *testing.T) {
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, true, func() {
 					x.b.RMSNorm(h, in, gain, 1e-6)
 					x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
-					x.b.SwiGLU(gate, gate, up)
+					x.b.GLU(gate, gate, up, backend.SiLU)
 					x.b.MatMul(gate, backend.Product{Dst: y, W: third, Add: c.add})
 					x.b.MatMul(h, backend.Product{Dst: z, W: other})
 				})
@@ -148,7 +148,7 @@ func TestGatesOfManyRowsAreRounded(t *testing.T) {
 			last = x
 			gate, up, y, w := x.random(9, c.cols, 3), x.random(9, c.cols, 1), x.random(9, 20, 1), x.load(20, c.cols, 4, c.group)
 			x.pass(backend.Pass{Batch: []backend.Seq{{N: 9}}}, true, func() {
-				x.b.SwiGLU(gate, gate, up)
+				x.b.GLU(gate, gate, up, backend.SiLU)
 				x.b.MatMul(gate, backend.Product{Dst: y, W: w})
 			})
 			return [][]float32{x.read(gate), x.read(y)}
@@ -176,7 +176,7 @@ func TestGroupsOf16OfManyRowsAreRounded(t *testing.T) {
 			x.pass(backend.Pass{Batch: []backend.Seq{{N: rows}}}, true, func() {
 				x.b.RMSNorm(dst, in, gain, 1e-6)
 				x.b.MatMul(dst, backend.Product{Dst: y, W: w})
-				x.b.SwiGLU(gate, gate, up)
+				x.b.GLU(gate, gate, up, backend.SiLU)
 				x.b.MatMul(gate, backend.Product{Dst: z, W: w})
 			})
 			return [][]float32{x.read(dst), x.read(y), x.read(gate), x.read(z)}
@@ -274,7 +274,7 @@ func TestExpertsOfOneRowAreTwoKernels(t *testing.T) {
 				in, gain, h, dst := x.random(1, c.cols, 1), x.random(1, c.cols, 1), x.alloc(dtype.F32, 1, c.cols), x.random(1, c.cols, 1)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
 					x.b.RMSNorm(h, in, gain, 1e-6)
-					x.b.Experts(dst, h, e)
+					x.b.Experts(dst, h, backend.Tensor{}, e)
 				})
 				return [][]float32{x.read(dst), x.read(h)}
 			})
@@ -315,7 +315,7 @@ func TestExpertsAreRankedLikeTheCPU(t *testing.T) {
 				}
 				e := &backend.Experts{Router: w, Gate: stack(wide, cols), Up: stack(wide, cols), Down: stack(cols, wide), TopK: 5, Scale: 1.5}
 				in, dst := x.random(c.rows, cols, 1), x.random(c.rows, cols, 1)
-				x.b.Experts(dst, in, e)
+				x.b.Experts(dst, in, backend.Tensor{}, e)
 				return [][]float32{x.read(dst)}
 			})
 		})
@@ -342,7 +342,7 @@ func TestExpertsShareLaunches(t *testing.T) {
 				in, gain, h, dst := x.random(c.rows, cols, 1), x.random(1, cols, 1), x.alloc(dtype.F32, c.rows, cols), x.random(c.rows, cols, 1)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, false, func() {
 					x.b.RMSNorm(h, in, gain, 1e-6)
-					x.b.Experts(dst, h, e)
+					x.b.Experts(dst, h, backend.Tensor{}, e)
 				})
 				return [][]float32{x.read(dst)}
 			})

@@ -73,7 +73,7 @@ func (w *tower) try(ids, want, only []int32) ([]float32, error) {
 	x, y := w.x.RowRange(0, len(ids)), w.y.RowRange(0, len(want))
 	p := backend.Pass{Of: w, IDs: ids, Want: want, Only: only, Batch: []backend.Seq{{N: len(ids)}}}
 	w.b.Pass(p, func() {
-		w.b.Embed(x, w.embed, p.IDs)
+		w.b.Embed(x, w.embed, p.IDs, 0)
 		w.b.RMSNorm(x, x, w.gain, 1e-6)
 		last := w.x.RowRange(w.x.Rows-len(want), w.x.Rows)
 		w.b.Gather(last, x, p.Want)
@@ -217,7 +217,7 @@ func TestPassRefusesOtherLists(t *testing.T) {
 		}
 	}()
 	p := backend.Pass{Of: w, IDs: []int32{1, 2}, Batch: []backend.Seq{{N: 2}}}
-	b.Pass(p, func() { b.Embed(w.x, w.embed, []int32{1, 2}) })
+	b.Pass(p, func() { b.Embed(w.x, w.embed, []int32{1, 2}, 0) })
 }
 
 // Within a pass a norm or a gate writes its rows as integers for the product after it, unless the
@@ -260,9 +260,9 @@ func TestNormsWriteCodesForProducts(t *testing.T) {
 			read()
 			p.Of = i + 10
 			b.Pass(p, func() {
-				b.SwiGLU(h, x, up)
+				b.GLU(h, x, up, backend.SiLU)
 				b.MatMul(h.RowRange(0, rows-1), backend.Product{Dst: y.RowRange(0, rows-1), W: weight})
-				b.SwiGLU(h, h, up)
+				b.GLU(h, h, up, backend.SiLU)
 				b.MatMul(h, backend.Product{Dst: z, W: weight})
 			})
 			read()

@@ -71,7 +71,7 @@ func BenchmarkFeedForward(b *testing.B) {
 							for _, w := range all {
 								dev.RMSNorm(h, in, gain, 1e-6)
 								dev.MatMul(h, backend.Product{Dst: gate, W: w[0]}, backend.Product{Dst: up, W: w[1]})
-								dev.SwiGLU(gate, gate, up)
+								dev.GLU(gate, gate, up, backend.SiLU)
 								dev.MatMul(gate, backend.Product{Dst: in, W: w[2]})
 							}
 						})

@@ -111,9 +111,18 @@ func (b *Backend) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 	b.launch("rowwise.layer_norm", grid{x: x.Rows, threads: rowThreads}, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), b.at(bias), x.Cols, eps)
 }
 
-// SwiGLU sets dst to silu(gate)*up.
-func (b *Backend) SwiGLU(dst, gate, up backend.Tensor) {
-	backend.CheckSwiGLU(dst, gate, up)
+// NormAdd is not there yet.
+func (b *Backend) NormAdd(_, _, _ backend.Tensor, _, _ float32) { panic("cuda: NormAdd") }
+
+// Cap is not there yet.
+func (b *Backend) Cap(backend.Tensor, float32) { panic("cuda: Cap") }
+
+// GLU sets dst to f(gate)*up.
+func (b *Backend) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
+	backend.CheckGLU(dst, gate, up, f)
+	if f != backend.SiLU {
+		panic("cuda: GLU by another function")
+	}
 	b.begin()
 	b.swiglu(dst, gate, up)
 }

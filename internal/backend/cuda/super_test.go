@@ -72,7 +72,7 @@ func TestEmbedOfBlocks(t *testing.T) {
 	for _, f := range slices.Concat(superFormats, []dtype.Format{dtype.Q4_0, dtype.Q5_0, dtype.Q8_0}, tableFormats) {
 		alike(t, open(t, Options{}), func(x *bench) [][]float32 {
 			y := x.random(4, 256*3, 1)
-			x.b.Embed(y, x.loadAs(f, 1, 40, 256*3), []int32{0, 13, 39, 22})
+			x.b.Embed(y, x.loadAs(f, 1, 40, 256*3), []int32{0, 13, 39, 22}, 0)
 			return [][]float32{x.read(y)}
 		})
 	}
@@ -108,7 +108,7 @@ func TestAnswersAreRoundedForSuperblocks(t *testing.T) {
 				x.b.MatMul(dst, backend.Product{Dst: h, W: first})
 				x.b.RMSNorm(normed, h, gain, 1e-6)
 				x.b.MatMul(normed, backend.Product{Dst: h, W: second})
-				x.b.SwiGLU(h, h, up)
+				x.b.GLU(h, h, up, backend.SiLU)
 				x.b.MatMul(h, backend.Product{Dst: up, W: third})
 				x.b.Gather(chosen, up, p.Want)
 				x.b.MatMul(chosen, backend.Product{Dst: y, W: fourth, Add: true})
@@ -139,7 +139,7 @@ func TestSuperblocksInPasses(t *testing.T) {
 			x.pass(p, true, func() {
 				x.b.RMSNorm(h, in, gain, 1e-6)
 				x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
-				x.b.SwiGLU(gate, gate, up)
+				x.b.GLU(gate, gate, up, backend.SiLU)
 				x.b.MatMul(gate, backend.Product{Dst: y, W: third, Add: true})
 				x.b.RMSNorm(h, h, gain, 1e-6)
 				x.b.MatMul(h, backend.Product{Dst: z, W: other}, backend.Product{Dst: v, W: fives}, backend.Product{Dst: z, W: affine, Add: true})
@@ -171,7 +171,7 @@ func TestExpertsOfSuperblocks(t *testing.T) {
 				in, gain, h, dst := x.random(c.rows, cols, 1), x.random(1, cols, 1), x.alloc(dtype.F32, c.rows, cols), x.random(c.rows, cols, 1)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, true, func() {
 					x.b.RMSNorm(h, in, gain, 1e-6)
-					x.b.Experts(dst, h, e)
+					x.b.Experts(dst, h, backend.Tensor{}, e)
 				})
 				return [][]float32{x.read(dst), x.read(h)}
 			})
@@ -233,7 +233,7 @@ func TestSuperblocksOfOneRowGate(t *testing.T) {
 			x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
 				x.b.RMSNorm(h, in, gain, 1e-6)
 				x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
-				x.b.SwiGLU(dst, gate, up)
+				x.b.GLU(dst, gate, up, backend.SiLU)
 				x.b.MatMul(dst, backend.Product{Dst: y, W: third, Add: c.add})
 			})
 			return [][]float32{x.read(h), x.read(gate), x.read(up), x.read(dst), x.read(y)}

@@ -83,7 +83,7 @@ func TestSymmetricProductsOfOneRowNormAndGate(t *testing.T) {
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
 					x.b.RMSNorm(h, in, gain, 1e-6)
 					x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
-					x.b.SwiGLU(gate, gate, up)
+					x.b.GLU(gate, gate, up, backend.SiLU)
 					x.b.MatMul(gate, backend.Product{Dst: y, W: third, Add: true})
 					x.b.MatMul(h, backend.Product{Dst: z, W: other})
 				})
@@ -127,7 +127,7 @@ func TestSymmetricExpertsOfOneRow(t *testing.T) {
 				in, gain, h, dst := x.random(1, c.cols, 1), x.random(1, c.cols, 1), x.alloc(dtype.F32, 1, c.cols), x.random(1, c.cols, 1)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
 					x.b.RMSNorm(h, in, gain, 1e-6)
-					x.b.Experts(dst, h, e)
+					x.b.Experts(dst, h, backend.Tensor{}, e)
 				})
 				return [][]float32{x.read(dst), x.read(h)}
 			})

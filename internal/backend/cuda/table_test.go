@@ -102,7 +102,7 @@ func TestTablesOfExperts(t *testing.T) {
 						SharedGate: x.loadAs(f, 1, 64, 128), SharedUp: x.loadAs(f, 1, 64, 128), SharedDown: x.loadAs(f, 1, 128, 64),
 					}
 					in, dst := x.random(rows, 128, 1), x.random(rows, 128, 1)
-					x.b.Experts(dst, in, e)
+					x.b.Experts(dst, in, backend.Tensor{}, e)
 					return [][]float32{x.read(dst)}
 				})
 			})

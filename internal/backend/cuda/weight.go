@@ -414,8 +414,11 @@ func (b *Backend) table(bw backend.Weight) *weight {
 }
 
 // Embed sets row i of dst to row ids[i] of table.
-func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 	w := b.table(table)
+	if factor != 0 && factor != 1 {
+		panic("cuda: Embed with a factor")
+	}
 	backend.CheckEmbed(dst, table, ids)
 	atMost(maxRows, dst.Rows)
 	b.begin()
@@ -424,8 +427,11 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
 }
 
 // EmbedDrawn implements backend.Drawer.
-func (b *Backend) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor) {
+func (b *Backend) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor, factor float32) {
 	w := b.table(table)
+	if factor != 0 && factor != 1 {
+		panic("cuda: Embed with a factor")
+	}
 	if dst.Rows != ids.Rows || ids.Cols < 1 || dst.Cols != w.Cols() || dst.Rows > maxRows {
 		panic(fmt.Sprintf("cuda: embed %d×%d drawn ids of width %d into %d×%d", ids.Rows, ids.Cols, w.Cols(), dst.Rows, dst.Cols))
 	}

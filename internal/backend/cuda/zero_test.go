@@ -126,7 +126,7 @@ func TestZeroPointExperts(t *testing.T) {
 			in, gain, h, dst := x.random(rows, cols, 1), x.random(1, cols, 1), x.alloc(dtype.F32, rows, cols), x.random(rows, cols, 1)
 			x.pass(backend.Pass{Batch: []backend.Seq{{N: rows}}}, rows == 1, func() {
 				x.b.RMSNorm(h, in, gain, 1e-6)
-				x.b.Experts(dst, h, e)
+				x.b.Experts(dst, h, backend.Tensor{}, e)
 			})
 			return [][]float32{x.read(dst), x.read(h)}
 		})

@@ -33,7 +33,7 @@ func newRound(tb testing.TB, b backend.Backend, rows, width int) *round {
 	if r.page, err = b.Alloc(dtype.I8, 1, 1<<10); err != nil {
 		tb.Fatal(err)
 	}
-	r.queue = func() { b.SwiGLU(r.z, r.x, r.y) }
+	r.queue = func() { b.GLU(r.z, r.x, r.y, backend.SiLU) }
 	return r
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // protocol is the version of the frames, their fields and their order.
-const protocol = 3
+const protocol = 4
 
 // A frame is the length of all that follows, a kind, a number that depends on the kind, and fields.
 const (

@@ -18,8 +18,10 @@ type needs struct {
 
 // pageNeed is what operations ask of a table of pages.
 type pageNeed struct {
-	bytes int // of a page; 0: there need not be pages
-	sees  int // positions that a row sees up to its own
+	bytes  int  // of a page; 0: there need not be pages
+	sees   int  // positions that a row sees up to its own
+	own    bool // rows see themselves
+	before bool // rows see what comes before them, and there is something
 }
 
 func newNeeds() needs {
@@ -59,6 +61,7 @@ func (n *needs) paged(at *backend.Place, a *backend.Attention) {
 	}
 	x := &n.pages[at.Window]
 	x.bytes, x.sees = max(x.bytes, at.Page+a.PageBytes(at.Type)), max(x.sees, sees)
+	x.own, x.before = x.own || !a.Before, x.before || a.Before
 }
 
 // check panics unless the lists of a pass are as its operations need them.
@@ -102,7 +105,11 @@ func (n *needs) checkPages(s *backend.Seq) {
 			refuse("%d windows, want %d", len(s.Windows), w)
 		}
 		first, pages := s.Table(&backend.Place{Window: w})
-		if s.Pos+s.N > (first+len(pages))*backend.PageTokens || first*backend.PageTokens > max(0, s.Pos+1-need.sees) {
+		to := s.Pos + s.N
+		if !need.own {
+			to--
+		}
+		if need.before && s.Pos == 0 || to > (first+len(pages))*backend.PageTokens || first*backend.PageTokens > max(0, s.Pos+1-need.sees) {
 			refuse("%d rows from position %d on that see %d positions in pages [%d, %d)", s.N, s.Pos, need.sees, first, first+len(pages))
 		}
 		for i := range pages {

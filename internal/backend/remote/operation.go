@@ -27,21 +27,23 @@ var readers = map[string]func(o ops){
 	"Fill":       func(o ops) { o.Fill(none, 0) },
 	"Copy":       func(o ops) { o.Copy(none, none) },
 	"CopyEach":   func(o ops) { o.CopyEach(nil, nil) },
-	"Embed":      func(o ops) { o.Embed(none, nil, nil) },
+	"Embed":      func(o ops) { o.Embed(none, nil, nil, 0) },
 	"Gather":     func(o ops) { o.Gather(none, none, nil) },
 	"MatMul":     func(o ops) { o.MatMul(none) },
 	"RMSNorm":    func(o ops) { o.RMSNorm(none, none, none, 0) },
 	"LayerNorm":  func(o ops) { o.LayerNorm(none, none, none, none, 0) },
-	"SwiGLU":     func(o ops) { o.SwiGLU(none, none, none) },
+	"NormAdd":    func(o ops) { o.NormAdd(none, none, none, 0, 0) },
+	"GLU":        func(o ops) { o.GLU(none, none, none, 0) },
+	"Cap":        func(o ops) { o.Cap(none, 0) },
 	"GELU":       func(o ops) { o.GELU(none, none, false) },
 	"Rotate":     func(o ops) { o.Rotate(none, none, none, 0) },
 	"Mix":        func(o ops) { o.Mix(none, none, none, none, 0, 0) },
-	"Experts":    func(o ops) { o.Experts(none, none, &backend.Experts{}) },
+	"Experts":    func(o ops) { o.Experts(none, none, backend.Tensor{}, &backend.Experts{}) },
 	"Attend":     func(o ops) { o.Attend(none, &backend.Attention{}, backend.Place{}, none, none, none, nil) },
 	"Convolve":   func(o ops) { o.Convolve(none, none, &backend.Convolution{}, nil) },
 	"DeltaNet":   func(o ops) { o.DeltaNet(none, &backend.DeltaNet{}, backend.Place{}, backend.DeltaInput{}, nil) },
 	"Draw":       func(o ops) { o.draw(none, none, none, nil) },
-	"EmbedDrawn": func(o ops) { o.embedDrawn(none, nil, none) },
+	"EmbedDrawn": func(o ops) { o.embedDrawn(none, nil, none, 0) },
 	"Candidates": func(o ops) { o.candidates(none, none, none, nil) },
 	"Score":      func(o ops) { o.score(none, none, none, none) },
 }
@@ -89,14 +91,15 @@ func (c *coder) copies(dst, src *backend.Tensor) {
 }
 
 // Embed implements backend.Ops, as all that follows.
-func (o ops) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+func (o ops) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 	o.do("Embed", backend.Pass{IDs: ids}, func(c *coder) run {
 		c.writes(&dst)
 		c.weights(&table)
+		c.f32(&factor)
 		backend.CheckEmbed(dst, table, c.pass.IDs)
 		same(&c.needs.ids, dst.Rows)
 		c.needs.table = min(c.needs.table, table.Rows())
-		return func(b backend.Backend, p *backend.Pass) { b.Embed(dst, table, p.IDs) }
+		return func(b backend.Backend, p *backend.Pass) { b.Embed(dst, table, p.IDs, factor) }
 	})
 }
 
@@ -168,6 +171,17 @@ func (o ops) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	})
 }
 
+func (o ops) NormAdd(dst, x, gain backend.Tensor, eps, scale float32) {
+	o.do("NormAdd", backend.Pass{}, func(c *coder) run {
+		c.writes(&dst)
+		c.reads(&x, &gain)
+		c.f32(&eps)
+		c.f32(&scale)
+		backend.CheckNormAdd(dst, x, gain)
+		return func(b backend.Backend, _ *backend.Pass) { b.NormAdd(dst, x, gain, eps, scale) }
+	})
+}
+
 func (o ops) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 	o.do("LayerNorm", backend.Pass{}, func(c *coder) run {
 		c.writes(&dst)
@@ -178,12 +192,22 @@ func (o ops) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 	})
 }
 
-func (o ops) SwiGLU(dst, gate, up backend.Tensor) {
-	o.do("SwiGLU", backend.Pass{}, func(c *coder) run {
+func (o ops) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
+	o.do("GLU", backend.Pass{}, func(c *coder) run {
 		c.writes(&dst)
 		c.reads(&gate, &up)
-		backend.CheckSwiGLU(dst, gate, up)
-		return func(b backend.Backend, _ *backend.Pass) { b.SwiGLU(dst, gate, up) }
+		c.u8((*uint8)(&f))
+		backend.CheckGLU(dst, gate, up, f)
+		return func(b backend.Backend, _ *backend.Pass) { b.GLU(dst, gate, up, f) }
+	})
+}
+
+func (o ops) Cap(x backend.Tensor, cap float32) {
+	o.do("Cap", backend.Pass{}, func(c *coder) run {
+		c.writes(&x)
+		c.f32(&cap)
+		backend.CheckCap(x, cap)
+		return func(b backend.Backend, _ *backend.Pass) { b.Cap(x, cap) }
 	})
 }
 
@@ -218,10 +242,12 @@ func (o ops) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
 	})
 }
 
-func (o ops) Experts(dst, x backend.Tensor, e *backend.Experts) {
+func (o ops) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 	o.do("Experts", backend.Pass{}, func(c *coder) run {
 		c.writes(&dst)
 		c.reads(&x)
+		c.may(&router, &e.PerExpert)
+		c.u8((*uint8)(&e.Activation))
 		c.weights(&e.Router, &e.Gate, &e.Up, &e.Down)
 		c.mayWeights(&e.SharedRouter, &e.SharedGate, &e.SharedUp, &e.SharedDown)
 		c.must(e.SharedGate == nil || e.SharedUp != nil && e.SharedDown != nil, "a part of a shared expert")
@@ -231,8 +257,8 @@ func (o ops) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		c.bool(&e.Sigmoid)
 		c.bool(&e.Normalize)
 		c.f32(&e.Scale)
-		backend.CheckExperts(dst, x, e)
-		return func(b backend.Backend, _ *backend.Pass) { b.Experts(dst, x, e) }
+		backend.CheckExperts(dst, x, router, e)
+		return func(b backend.Backend, _ *backend.Pass) { b.Experts(dst, x, router, e) }
 	})
 }
 
@@ -241,16 +267,15 @@ const alignment = 16
 
 func (o ops) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
 	o.do("Attend", backend.Pass{Batch: batch}, func(c *coder) run {
-		c.may(&dst, &q, &v) // without queries, or without values of their own
+		c.may(&dst, &q, &k, &v) // without queries, without keys, or without values of their own
 		c.changes(&dst)
-		c.reads(&k)
 		c.attention(a)
 		c.dtype(&at.Type)
 		c.size(&at.Window)
 		c.size(&at.Page)
 		c.must(pageType(at.Type) && at.Page%alignment == 0, "a page of another type, or not aligned")
 		backend.CheckAttend(dst, a, q, k, v)
-		same(&c.needs.rows, k.Rows)
+		same(&c.needs.rows, max(q.Rows, k.Rows))
 		c.needs.paged(&at, a)
 		return func(b backend.Backend, p *backend.Pass) { b.Attend(dst, a, at, q, k, v, p.Batch) }
 	})
@@ -259,7 +284,7 @@ func (o ops) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, 
 func (c *coder) attention(a *backend.Attention) {
 	c.dims(&a.Heads, &a.KVHeads, &a.HeadDim)
 	c.counts(&a.ValueDim, &a.Latent, &a.Window, &a.Rows)
-	for _, b := range []*bool{&a.Gate, &a.Interleaved, &a.Block} {
+	for _, b := range []*bool{&a.Gate, &a.Interleaved, &a.Block, &a.Before} {
 		c.bool(b)
 	}
 	c.may(&a.QNorm, &a.KNorm)
@@ -319,15 +344,16 @@ func (o ops) draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
 	})
 }
 
-func (o ops) embedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor) {
+func (o ops) embedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor, factor float32) {
 	o.do("EmbedDrawn", backend.Pass{}, func(c *coder) run {
 		c.writes(&dst)
 		c.weights(&table)
 		c.reads(&drawn)
+		c.f32(&factor)
 		if dst.Rows != drawn.Rows || dst.Cols != table.Cols() || drawn.Cols < 1 {
 			refuse("EmbedDrawn of %d draws into %d×%d", drawn.Rows, dst.Rows, dst.Cols)
 		}
-		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).EmbedDrawn(dst, table, drawn) }
+		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).EmbedDrawn(dst, table, drawn, factor) }
 	})
 }
 
@@ -360,8 +386,8 @@ func (d drawing) Draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw
 	d.draw(drawn, logits, tokens, draws)
 }
 
-func (d drawing) EmbedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor) {
-	d.embedDrawn(dst, table, drawn)
+func (d drawing) EmbedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor, factor float32) {
+	d.embedDrawn(dst, table, drawn, factor)
 }
 
 func (d drawing) Candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {

@@ -113,14 +113,14 @@ func (d *Device) Copy(dst, src backend.Tensor) {
 	d.do(op{at: anywhere, in: some(src), out: some(dst), run: func(r *run) { r.b.Copy(r.t(dst), r.t(src)) }})
 }
 
-func (d *Device) Embed(dst backend.Tensor, table backend.Weight, ids []int32) {
+func (d *Device) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 	backend.CheckEmbed(dst, table, ids)
 	d.do(op{at: d.weight(table).on, out: some(dst), run: func(r *run) {
 		list := ids
 		if r.pass != nil {
 			list = r.pass.IDs
 		}
-		r.b.Embed(r.t(dst), r.w(table), list)
+		r.b.Embed(r.t(dst), r.w(table), list, factor)
 	}})
 }
 
@@ -185,6 +185,13 @@ func (d *Device) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	}})
 }
 
+func (d *Device) NormAdd(dst, x, gain backend.Tensor, eps, scale float32) {
+	backend.CheckNormAdd(dst, x, gain)
+	d.do(op{at: d.held(gain), in: some(x, gain, dst), out: some(dst), run: func(r *run) {
+		r.b.NormAdd(r.t(dst), r.t(x), r.t(gain), eps, scale)
+	}})
+}
+
 func (d *Device) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 	backend.CheckLayerNorm(dst, x, gain, bias)
 	d.do(op{at: d.held(gain), in: some(x, gain, bias), out: some(dst), run: func(r *run) {
@@ -203,9 +210,14 @@ func (d *Device) held(t backend.Tensor) int {
 	return m.home
 }
 
-func (d *Device) SwiGLU(dst, gate, up backend.Tensor) {
-	backend.CheckSwiGLU(dst, gate, up)
-	d.do(op{at: anywhere, in: some(gate, up), out: some(dst), run: func(r *run) { r.b.SwiGLU(r.t(dst), r.t(gate), r.t(up)) }})
+func (d *Device) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
+	backend.CheckGLU(dst, gate, up, f)
+	d.do(op{at: anywhere, in: some(gate, up), out: some(dst), run: func(r *run) { r.b.GLU(r.t(dst), r.t(gate), r.t(up), f) }})
+}
+
+func (d *Device) Cap(x backend.Tensor, c float32) {
+	backend.CheckCap(x, c)
+	d.do(op{at: anywhere, in: some(x), out: some(x), run: func(r *run) { r.b.Cap(r.t(x), c) }})
 }
 
 func (d *Device) GELU(dst, x backend.Tensor, tanh bool) {
@@ -247,8 +259,8 @@ func (d *Device) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
 	}})
 }
 
-func (d *Device) Experts(dst, x backend.Tensor, e *backend.Experts) {
-	backend.CheckExperts(dst, x, e)
+func (d *Device) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
+	backend.CheckExperts(dst, x, router, e)
 	at := d.weight(e.Gate).on
 	for _, w := range []backend.Weight{e.Router, e.Up, e.Down, e.SharedRouter, e.SharedGate, e.SharedUp, e.SharedDown} {
 		if w != nil && d.weight(w).on != at {
@@ -256,15 +268,15 @@ func (d *Device) Experts(dst, x backend.Tensor, e *backend.Experts) {
 		}
 	}
 	own := &backend.Experts{}
-	d.do(op{at: at, in: some(x, dst, e.Bias), out: some(dst), run: func(r *run) {
+	d.do(op{at: at, in: some(x, dst, router, e.Bias, e.PerExpert), out: some(dst), run: func(r *run) {
 		*own = *e
 		for _, w := range []*backend.Weight{
 			&own.Router, &own.Gate, &own.Up, &own.Down, &own.SharedRouter, &own.SharedGate, &own.SharedUp, &own.SharedDown,
 		} {
 			*w = r.w(*w)
 		}
-		own.Bias = r.t(e.Bias)
-		r.b.Experts(r.t(dst), r.t(x), own)
+		own.Bias, own.PerExpert = r.t(e.Bias), r.t(e.PerExpert)
+		r.b.Experts(r.t(dst), r.t(x), r.t(router), own)
 	}})
 }
 

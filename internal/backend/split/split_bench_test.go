@@ -12,8 +12,7 @@ import (
 type idle struct{ backend.Backend }
 
 func (*idle) MatMul(backend.Tensor, ...backend.Product)                       {}
-func (*idle) SwiGLU(_, _, _ backend.Tensor)                                   {}
-func (*idle) Embed(backend.Tensor, backend.Weight, []int32)                   {}
+func (*idle) Embed(backend.Tensor, backend.Weight, []int32, float32)          {}
 func (*idle) RMSNorm(_, _, _ backend.Tensor, _ float32)                       {}
 func (i *idle) Load(backend.Compute, ...dtype.Matrix) (backend.Weight, error) { return nil, nil }
 
@@ -56,7 +55,7 @@ func BenchmarkPass(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				d.Pass(p, func() {
-					d.Embed(h, w[0], p.IDs)
+					d.Embed(h, w[0], p.IDs, 0)
 					for i := range ops {
 						d.MatMul(h, backend.Product{Dst: h, W: w[i*(c.borders+1)/ops%c.devices], Add: true})
 					}

@@ -36,9 +36,9 @@ func (b *biased) Break(err error) {
 	}
 }
 
-// SwiGLU is the operation after Break.
-func (b *biased) SwiGLU(dst, gate, up backend.Tensor) {
-	b.Backend.SwiGLU(dst, gate, up)
+// GLU is the operation after Break.
+func (b *biased) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
+	b.Backend.GLU(dst, gate, up, f)
 	for _, o := range b.opaque {
 		o.BreakAt(0, nil)
 	}
@@ -156,10 +156,10 @@ func (l *ladder) queue(ids ...int32) {
 	x, y := l.x.RowRange(0, len(ids)), l.y.RowRange(0, len(ids))
 	p := backend.Pass{Of: l, IDs: ids, Batch: []backend.Seq{{N: len(ids)}}}
 	l.b.Pass(p, func() {
-		l.b.Embed(x, l.table, p.IDs)
+		l.b.Embed(x, l.table, p.IDs, 0)
 		for _, w := range l.steps {
 			l.b.MatMul(x, backend.Product{Dst: y, W: w})
-			l.b.SwiGLU(y, y, y)
+			l.b.GLU(y, y, y, backend.SiLU)
 			l.b.MatMul(y, backend.Product{Dst: x, W: w, Add: true})
 		}
 	})

@@ -309,7 +309,7 @@ func (d *Block) Follow(j int, before []int32) error {
 	from := d.steps[j]
 	to := from + len(before)
 	if d.cfg.markov > 0 {
-		d.Backend.Embed(d.markovRows(from, to), d.markov.before, before)
+		d.Backend.Embed(d.markovRows(from, to), d.markov.before, before, 0)
 	}
 	return d.complete(from, to)
 }
@@ -375,14 +375,14 @@ func (d *Block) drawInTurn(steps int) error {
 // embedBefore embeds the tokens before the drafts of a step: last tokens of texts, or drafts.
 func (d *Block) embedBefore(dst backend.Tensor, table backend.Weight, step int) {
 	if step > 0 {
-		d.Backend.(backend.Drawer).EmbedDrawn(dst, table, d.drawing.Of(step-1, dst.Rows))
+		d.Backend.(backend.Drawer).EmbedDrawn(dst, table, d.drawing.Of(step-1, dst.Rows), 0)
 		return
 	}
 	d.last = d.last[:0]
 	for i := range d.spans {
 		d.last = append(d.last, d.spans[i].Tokens[0])
 	}
-	d.Backend.Embed(dst, table, d.last)
+	d.Backend.Embed(dst, table, d.last, 0)
 }
 
 // gated is the rows of the Markov head times the sigmoid of their gates, on the host: no device has that operation, and the

@@ -86,7 +86,7 @@ func (p *towerPass) Step() (bool, error) {
 			ids[i] = int32(i) + int32(image.Hash[0])
 		}
 		embed, _ := p.Model.(model.Lender).Matrices()
-		p.B.Embed(rows, embed, ids)
+		p.B.Embed(rows, embed, ids, 0)
 		p.rows = append(p.rows, rows)
 	}
 	return true, nil

@@ -125,6 +125,6 @@ func (n *transformer) begin(c *config, queue func()) {
 // feed is the feed-forward of x, which is added to or stored in dst.
 func (n *transformer) feed(y *layer, x, dst backend.Tensor, add bool) {
 	n.MatMul(x, backend.Product{Dst: n.gate, W: y.gate}, backend.Product{Dst: n.up, W: y.up})
-	n.Backend.SwiGLU(n.gate, n.gate, n.up)
+	n.Backend.GLU(n.gate, n.gate, n.up, backend.SiLU)
 	n.MatMul(n.gate, backend.Product{Dst: dst, W: y.down, Add: add})
 }

@@ -32,7 +32,7 @@ func (n *transformer) alike(m *dtype.Matrix, lent backend.Weight) (bool, error) 
 		return false, err
 	}
 	defer n.Backend.Free(rows)
-	n.Backend.Embed(rows, lent, ids)
+	n.Backend.Embed(rows, lent, ids, 0)
 	all, err := n.Backend.Host(rows)
 	if err != nil {
 		return false, err

@@ -63,7 +63,7 @@ func (r *rig) rowsOf(tb testing.TB, w backend.Weight) []float32 {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.B.Embed(rows, w, ids)
+	r.B.Embed(rows, w, ids, 0)
 	return r.Host(tb, rows)
 }
 

@@ -51,8 +51,8 @@ func (d *selecting) Select(candidates []int32) error {
 	if err := fit(b, &s.memory, n, d.cfg.rank); err != nil {
 		return err
 	}
-	b.Embed(s.memory.RowRange(0, len(s.ids)), s.before, s.ids)
-	b.Embed(s.memory.RowRange(len(s.ids), n), s.after, candidates)
+	b.Embed(s.memory.RowRange(0, len(s.ids)), s.before, s.ids, 0)
+	b.Embed(s.memory.RowRange(len(s.ids), n), s.after, candidates, 0)
 	rows, err := b.Host(d.scored.RowRange(0, len(d.Want)))
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (d *selecting) Draw(draws [][]backend.Draw) (drawn [][]model.Drawn, ok bool
 	d.drawing.Candidates(ids, scores, d.out.Logits)
 	each := ids // a row of one number for each
 	each.Rows, each.Cols, each.Stride = rows*top, 1, 1
-	device.EmbedDrawn(right, s.after, each)
+	device.EmbedDrawn(right, s.after, each, 0)
 	for j := range draws {
 		from, to := d.steps[j], d.steps[j+1]
 		before := left.RowRange(0, to-from)

@@ -21,7 +21,7 @@ type witness struct {
 // mixture is one call of Experts.
 type mixture struct{ x, added []float32 }
 
-func (w *witness) Experts(dst, x backend.Tensor, e *backend.Experts) {
+func (w *witness) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 	host := func(t backend.Tensor) []float32 {
 		v, err := w.Host(t)
 		if err != nil {
@@ -31,7 +31,7 @@ func (w *witness) Experts(dst, x backend.Tensor, e *backend.Experts) {
 	}
 	before := host(dst)
 	m := mixture{x: host(x)}
-	w.Backend.Experts(dst, x, e)
+	w.Backend.Experts(dst, x, router, e)
 	m.added = host(dst)
 	for i := range before {
 		m.added[i] -= before[i]

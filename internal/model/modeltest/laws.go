@@ -267,7 +267,7 @@ func Embedded(t *testing.T, r *Rig, ids []int32) backend.Tensor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.B.Embed(x, r.Model.(*network.Model).Embed, ids)
+	r.B.Embed(x, r.Model.(*network.Model).Embed, ids, 0)
 	return x
 }
 

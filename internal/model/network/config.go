@@ -20,6 +20,8 @@ type Settings struct {
 	Tied          bool // the embedding is also the output matrix
 	Experts, TopK int  // experts of a layer, and how many of them a token uses; Experts 0: dense
 	Stop          []int32
+	EmbedFactor   float32 // of the rows of tokens; 0: 1
+	LogitCap      float32 // logits are c·tanh(x/c); 0: as they are
 
 	MTPLayers int  // heads that the config declares
 	PreNorm   bool // the head is fed the hidden state before the final norm

@@ -91,14 +91,14 @@ func (n *Network) Matrices() (embed, output backend.Weight) { return n.Embed, n.
 // Embedding is the first operation of a call, unless that was done.
 func (n *Network) Embedding() {
 	if !n.embedded {
-		n.Backend.Embed(n.X, n.Embed, n.IDs)
+		n.Backend.Embed(n.X, n.Embed, n.IDs, n.EmbedFactor)
 	}
 }
 
 // EmbedDrawn embeds ids that the device has drawn in place of those of the call, if there are any.
 func (n *Network) EmbedDrawn(drawn backend.Tensor) {
 	if drawn.Rows > 0 {
-		n.Backend.(backend.Drawer).EmbedDrawn(n.X, n.Embed, drawn)
+		n.Backend.(backend.Drawer).EmbedDrawn(n.X, n.Embed, drawn, n.EmbedFactor)
 		n.embedded = true
 	}
 }
@@ -119,13 +119,16 @@ func (n *Network) Project() {
 		n.Backend.Fill(n.logits, float32(math.Inf(-1)))
 	}
 	n.MatMul(n.last, backend.Product{Dst: n.logits, W: n.Unembed, Only: n.only})
+	if n.LogitCap != 0 {
+		n.Backend.Cap(n.logits, n.LogitCap)
+	}
 }
 
 // Pass has the device run the operations of the call. Rows that are in no list of ids are embedded
 // before it.
 func (n *Network) Pass(batch []model.Span) {
 	if model.HasInputs(batch) {
-		model.Embed(n.Backend, n.X, n.Embed, n.IDs, batch)
+		model.Embed(n.Backend, n.X, n.Embed, n.IDs, n.EmbedFactor, batch)
 		n.embedded = true
 	}
 	p := backend.Pass{Of: n, IDs: n.IDs, Batch: n.Seqs, Want: n.Want, Only: n.only}

@@ -142,6 +142,6 @@ func (y *layer) Forward() {
 	n.MatMul(y.mixed, backend.Product{Dst: n.X, W: y.out, Add: true})
 	b.RMSNorm(n.H, n.X, y.between, n.Eps)
 	n.MatMul(n.H, backend.Product{Dst: y.gates, W: y.gate}, backend.Product{Dst: y.ups, W: y.up})
-	b.SwiGLU(y.gates, y.gates, y.ups)
+	b.GLU(y.gates, y.gates, y.ups, backend.SiLU)
 	n.MatMul(y.gates, backend.Product{Dst: n.X, W: y.down, Add: true})
 }

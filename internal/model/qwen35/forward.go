@@ -64,10 +64,10 @@ func (y *layer) Forward() {
 	}
 	b.RMSNorm(n.H, n.X, y.postNorm, n.Eps)
 	if y.moe != nil {
-		b.Experts(n.X, n.H, y.moe)
+		b.Experts(n.X, n.H, backend.Tensor{}, y.moe)
 		return
 	}
 	n.MatMul(n.H, backend.Product{Dst: n.gate, W: y.mlp.gate}, backend.Product{Dst: n.up, W: y.mlp.up})
-	b.SwiGLU(n.gate, n.gate, n.up)
+	b.GLU(n.gate, n.gate, n.up, backend.SiLU)
 	n.MatMul(n.gate, backend.Product{Dst: n.X, W: y.mlp.down, Add: true})
 }

@@ -113,6 +113,7 @@ var recorded = []struct {
 	{"tower", towerBits, 0x8efd74b430f74e69},
 	{"rotations", inputBits, 0xc1754b15fdb01707},
 	{"zero points", pointBits, 0x1f461463a14aff35},
+	{"caps", capBits, 0x6b0c2e1b51c7f57e},
 	{"convolutions of blocks", tapBits, 0x19dbdc6a5b0c87f0},
 }
 
@@ -144,6 +145,12 @@ func tapBits(_ testing.TB, b *bitsOf, _ *Set) {
 			AddTap(y[5:], b.numbers(n, 1)[5:], b.numbers(40, 1), b.numbers(n, 2)[5:], 5, group)
 		}
 		b.add(y...)
+	}
+}
+
+func capBits(_ testing.TB, b *bitsOf, _ *Set) {
+	for _, x := range b.numbers(2000, 200) {
+		b.add(exactmath.Cap32(x, 30), exactmath.Cap32(x, 0.7))
 	}
 }
 
