@@ -88,17 +88,6 @@ func (s *Suite) Only(names ...string) *Suite {
 	return &few
 }
 
-// Without leaves out the checks of these names.
-func (s *Suite) Without(names ...string) *Suite {
-	few := *s
-	for _, k := range s.checks() {
-		if !slices.Contains(names, k.name) {
-			few.only = append(few.only, k.name)
-		}
-	}
-	return &few
-}
-
 // checks are those to run.
 func (s *Suite) checks() []check {
 	if s.only == nil {

@@ -166,20 +166,28 @@ func expertsOption(r *rig, rows int, change func(r *rig, e *backend.Experts), ro
 func (c *checker) attendReads() {
 	c.on("Attend")
 	kinds := []dtype.Type{dtype.F16, dtype.I8, dtype.F32}
-	for i, k := range []struct{ window, share int }{{0, 2}, {20, 4}, {64, 1}, {65, 8}} {
-		for _, kind := range some(c, kinds[i%len(kinds):], 3) {
+	for i, k := range []readCase{{0, 2, 2, 32}, {20, 4, 2, 32}, {0, 2, 1, 512}, {64, 1, 2, 32}, {65, 8, 2, 32}} {
+		list := some(c, kinds[i%len(kinds):], 3)
+		if k.dim > 256 {
+			list = kinds[:2] // pages of F32 need more memory than some devices have for one
+		}
+		for _, kind := range list {
 			for _, before := range []bool{false, true} {
-				c.like(fmt.Sprintf("pages of %v, window %d, %d heads of a key, before %v", kind, k.window, k.share, before), func(r *rig) [][]float32 {
-					return attendRead(r, kind, k.window, k.share, before)
-				})
+				c.like(fmt.Sprintf("pages of %v, %+v, before %v", kind, k, before), func(r *rig) [][]float32 { return k.read(r, kind, before) })
 			}
 		}
 	}
 }
 
-// attendRead has three sequences of 64, 1 and 130 tokens read by queries of another layer.
-func attendRead(r *rig, kind dtype.Type, window, share int, before bool) [][]float32 {
-	const kv, dim = 2, 32
+// readCase is a layer that reads: its window, heads of queries for one of keys, heads of keys, and numbers of a head.
+type readCase struct{ window, share, kv, dim int }
+
+// read has three sequences of 64, 1 and 130 tokens, or 66 of wide heads, read by queries of another layer.
+func (k readCase) read(r *rig, kind dtype.Type, before bool) [][]float32 {
+	window, share, kv, dim, long := k.window, k.share, k.kv, k.dim, 130
+	if dim > 256 {
+		long = 66
+	}
 	owner := &backend.Attention{Heads: kv, KVHeads: kv, HeadDim: dim, Eps: 1e-6, Freqs: []float32{1, 0.3, 0}, KNorm: r.random(1, dim), Window: window}
 	reader := &backend.Attention{
 		Heads: kv * share, KVHeads: kv, HeadDim: dim, Eps: 1e-6, Freqs: []float32{1, 0.3, 0}, QNorm: r.random(1, dim), Scale: 1, Window: window, Before: before,
@@ -187,7 +195,7 @@ func attendRead(r *rig, kind dtype.Type, window, share int, before bool) [][]flo
 	at := backend.Place{Type: kind, Page: 256}
 	var batch []backend.Seq
 	rows := 0
-	for i, n := range []int{64, 1, 130} {
+	for i, n := range []int{64, 1, long} {
 		var pages []backend.Tensor
 		for range (n + backend.PageTokens - 1) / backend.PageTokens {
 			pages = append(pages, r.bare(dtype.I8, 1, at.Page+owner.PageBytes(kind)))

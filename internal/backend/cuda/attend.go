@@ -50,7 +50,7 @@ type attendLayer struct {
 	rows, queries                    int
 	heads, kvHeads, key, tail, value int
 	kind, window                     int
-	latent, split, blocks            bool
+	latent, split, blocks, reads     bool
 	width, prepared                  int // numbers of a query, heads that attend_prepare has
 	layerParam
 }
@@ -77,7 +77,10 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		l.floats = b.scratch(4 * q.Rows * a.Heads * width)
 	}
 	l.width, l.prepared = width, 2*a.KVHeads
-	if a.Latent > 0 {
+	switch {
+	case l.reads:
+		l.prepared = 0
+	case a.Latent > 0:
 		l.prepared = 1
 	}
 	if q.Rows > 0 {
@@ -130,15 +133,13 @@ func (b *Backend) splitBytes() int {
 // layer finds the widths of everything, and checks them.
 func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor) attendLayer {
 	backend.CheckAttend(dst, a, q, k, v)
-	if k.Mem == nil {
-		panic("cuda: Attend without keys")
-	}
 	atMost(maxPairs, len(a.Freqs))
 	atMost(maxValues, a.Values())
-	atMost(maxRows, k.Rows)
+	rows := max(q.Rows, k.Rows)
+	atMost(maxRows, rows)
 	l := attendLayer{
-		dst: dst, rows: k.Rows, queries: q.Rows, heads: a.Heads, kvHeads: a.KVHeads, key: a.HeadDim, value: a.Values(),
-		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], window: min(a.Window, backend.MaxWindow), latent: a.Latent > 0,
+		dst: dst, rows: rows, queries: q.Rows, heads: a.Heads, kvHeads: a.KVHeads, key: a.HeadDim, value: a.Values(),
+		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], window: min(a.Window, backend.MaxWindow), latent: a.Latent > 0, reads: k.Mem == nil,
 	}
 	l.blocks = a.Rows > 1 && l.rows <= blockRows && l.kind == 1 && l.key <= 128 && l.value <= 128
 	part := [2]int{backend.KeyBytes(at.Type, 1, l.key), backend.ValueBytes(at.Type, 1, l.value)}

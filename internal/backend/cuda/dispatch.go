@@ -110,9 +110,9 @@ var (
 	numbers = condition[*attendLayer]{"16-bit or 32-bit cache", func(_ *Backend, l *attendLayer) bool { return l.kind != 2 }}
 	wide    = condition[*attendLayer]{"values of more than 256 numbers", func(_ *Backend, l *attendLayer) bool { return l.value > 256 }}
 	usual   = condition[*attendLayer]{
-		fmt.Sprintf("not latent, keys of 32n and values of 8n numbers up to 256, no window below %d positions", backend.PageTokens),
+		fmt.Sprintf("not latent, keys of 32n and values of 8n numbers up to 256, no window below %d positions, keys to append", backend.PageTokens),
 		func(_ *Backend, l *attendLayer) bool {
-			return !l.latent && l.key <= 256 && l.value <= 256 && l.key%32 == 0 && l.value%8 == 0 && (l.window == 0 || l.window >= backend.PageTokens)
+			return !l.reads && !l.latent && l.key <= 256 && l.value <= 256 && l.key%32 == 0 && l.value%8 == 0 && (l.window == 0 || l.window >= backend.PageTokens)
 		},
 	}
 	blocks = condition[*attendLayer]{
@@ -159,11 +159,11 @@ var deltaRules = []rule[*deltaCall]{
 // Conditions of a mixture of experts.
 var (
 	oneRowExperts = condition[*mixture]{
-		fmt.Sprintf("1 row, at most %d experts of it, all of one format that has kernels for few rows, and their shared memory is available", maxPicks),
+		fmt.Sprintf("1 row, at most %d experts of it, gates by SiLU, all of one format that has kernels for few rows, and their shared memory is available", maxPicks),
 		func(_ *Backend, m *mixture) bool { return m.few() },
 	}
 	softmaxChoice = condition[*mixture]{
-		fmt.Sprintf("softmax over at most %d experts, without biases and groups", maxPicked),
+		fmt.Sprintf("softmax over at most %d experts, without biases, factors and groups", maxPicked),
 		func(_ *Backend, m *mixture) bool { return m.picks() },
 	}
 	oneChoice  = condition[*mixture]{"1 row", func(_ *Backend, m *mixture) bool { return m.x.Rows == 1 }}

@@ -13,7 +13,7 @@ import (
 type mixture struct {
 	b               *Backend
 	e               *backend.Experts
-	dst, x          backend.Tensor
+	dst, x, router  backend.Tensor
 	s               projections
 	choices         int       // rows*TopK
 	rows            int       // of slots, at most
@@ -34,16 +34,13 @@ const maxExperts = 1024
 // Experts adds the answer of the experts to dst.
 func (b *Backend) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 	backend.CheckExperts(dst, x, router, e)
-	if router.Mem != nil || e.PerExpert.Mem != nil || e.Activation != backend.SiLU {
-		panic("cuda: Experts with other options")
-	}
 	atMost(maxExperts, e.Router.Rows())
 	atMost(maxRows, x.Rows*(e.TopK+1))
 	if x.Rows == 0 {
 		return
 	}
 	b.begin()
-	m := mixture{b: b, e: e, dst: dst, x: x, choices: x.Rows * e.TopK, most: maxRelay}
+	m := mixture{b: b, e: e, dst: dst, x: x, router: router, choices: x.Rows * e.TopK, most: maxRelay}
 	experts := e.Router.Rows()
 	for m.most > strip && m.most*experts >= 2*m.choices {
 		m.most /= 2
@@ -109,7 +106,12 @@ type projections struct{ logits, weight, gate, up backend.Tensor }
 func (m *mixture) project() (s projections) {
 	b, e, n := m.b, m.e, m.x.Rows
 	s.logits = b.work(n, e.Router.Rows())
-	products := []backend.Product{{Dst: s.logits, W: e.Router}}
+	var products []backend.Product
+	if routed := (backend.Product{Dst: s.logits, W: e.Router}); m.router.Mem != nil {
+		b.products(m.router, nil, routed)
+	} else {
+		products = append(products, routed)
+	}
 	if e.SharedRouter != nil {
 		s.weight = b.work(n, 1)
 		products = append(products, backend.Product{Dst: s.weight, W: e.SharedRouter})
@@ -122,7 +124,9 @@ func (m *mixture) project() (s projections) {
 	if m.row.group > 0 {
 		known = append(known, input{x: b.at(m.x), rows: m.x.Stride, quantized: m.row})
 	}
-	b.products(m.x, known, products...)
+	if len(products) > 0 {
+		b.products(m.x, known, products...)
+	}
 	return s
 }
 
@@ -136,7 +140,7 @@ func (m *mixture) rank() {
 	m.list, m.count = b.scratch(int(unsafe.Sizeof(jobParam{}))*m.jobs), b.scratch(4)
 	m.weights = b.scratch(4 * m.choices)
 	m.choice = raw(choiceParam{
-		logits: b.at(logits), bias: b.at(e.Bias), chosen: m.chosen, weights: m.weights, logitsStride: i32(logits.Stride), experts: i32(logits.Cols),
+		logits: b.at(logits), bias: b.at(e.Bias), factors: b.at(e.PerExpert), chosen: m.chosen, weights: m.weights, logitsStride: i32(logits.Stride), experts: i32(logits.Cols),
 		topK: i32(e.TopK), sigmoid: b32(e.Sigmoid), groups: i32(e.Groups), topGroups: i32(e.TopGroups), normalize: b32(e.Normalize), scale: e.Scale,
 	})
 	m.places = raw(placesParam{
@@ -195,7 +199,7 @@ func (m *mixture) answers() driver.Ptr {
 		middle.quantized = b.space(m.rows, wide, down.rounding())
 	}
 	slots := backend.Tensor{Rows: m.choices + m.alone, Cols: wide}
-	b.launch(middle.kernel("rowwise.swiglu"), groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), m.slots, raw(middle.param()))
+	b.launch(middle.kernel("rowwise.swiglu"), groupsOf(slots, &middle.quantized), g, wide, g, wide, u, wide, wide, middle.columns(), e.Activation == backend.GELUTanh, m.slots, raw(middle.param()))
 	if down.turn != nil {
 		middle = b.transform(middle, slots.Rows, m.rows, m.slots, down)[0]
 	}
@@ -208,7 +212,7 @@ func (m *mixture) answers() driver.Ptr {
 func (m *mixture) few() bool {
 	gate, up, down := m.product(m.b.weight(m.e.Gate), m.e.SharedGate, input{}, 0), m.product(m.b.weight(m.e.Up), m.e.SharedUp, input{}, 0), m.b.weight(m.e.Down)
 	row := m.rowInput()
-	return m.row.group > 0 && down.turn == nil && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few != "" && down.forms().few == gate.w.forms().few && row.fits() && pairs([]product{gate, up}) &&
+	return m.row.group > 0 && m.e.Activation == backend.SiLU && down.turn == nil && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few != "" && down.forms().few == gate.w.forms().few && row.fits() && pairs([]product{gate, up}) &&
 		m.b.allows(gate.w.forms().few+gateKernel, row.beside(gate.w.Block))
 }
 
@@ -216,7 +220,7 @@ func (m *mixture) few() bool {
 // before them does.
 func (m *mixture) picks() bool {
 	e := m.e
-	return e.Router.Rows() <= maxPicked && !e.Sigmoid && e.Bias.Mem == nil && e.Groups <= 1
+	return e.Router.Rows() <= maxPicked && !e.Sigmoid && e.Bias.Mem == nil && e.PerExpert.Mem == nil && e.Groups <= 1
 }
 
 // Limits of the kernels for one row: experts that a row chooses, experts in all, warps with an expert each.
@@ -315,7 +319,7 @@ func (m *mixture) product(w *weight, other backend.Weight, in input, dst driver.
 // shared computes a shared expert that is not a job, for all rows.
 func (m *mixture) shared(s *projections) driver.Ptr {
 	out := m.b.work(m.x.Rows, m.x.Cols)
-	m.b.swiglu(s.gate, s.gate, s.up)
+	m.b.glu(s.gate, s.gate, s.up, m.e.Activation)
 	m.b.products(s.gate, nil, backend.Product{Dst: out, W: m.e.SharedDown})
 	return m.b.at(out)
 }

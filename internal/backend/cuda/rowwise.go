@@ -111,41 +111,49 @@ func (b *Backend) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 	b.launch("rowwise.layer_norm", grid{x: x.Rows, threads: rowThreads}, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), b.at(bias), x.Cols, eps)
 }
 
-// NormAdd is not there yet.
-func (b *Backend) NormAdd(_, _, _ backend.Tensor, _, _ float32) { panic("cuda: NormAdd") }
+// NormAdd adds the norms of the rows of x to those of dst.
+func (b *Backend) NormAdd(dst, x, gain backend.Tensor, eps, scale float32) {
+	backend.CheckNormAdd(dst, x, gain)
+	b.begin()
+	b.launch("rowwise.norm_add", grid{x: x.Rows, threads: 512, shared: 4 * x.Cols}, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, scale)
+}
 
-// Cap is not there yet.
-func (b *Backend) Cap(backend.Tensor, float32) { panic("cuda: Cap") }
+// Cap sets the numbers of x to c·tanh(x/c).
+func (b *Backend) Cap(x backend.Tensor, c float32) {
+	backend.CheckCap(x, c)
+	b.begin()
+	eachRows(x.Rows, func(from, to int) {
+		x := x.RowRange(from, to)
+		b.launch("rowwise.cap", pieces(x.Rows, x.Cols), b.at(x), x.Stride, x.Cols, c)
+	})
+}
 
 // GLU sets dst to f(gate)*up.
 func (b *Backend) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
 	backend.CheckGLU(dst, gate, up, f)
-	if f != backend.SiLU {
-		panic("cuda: GLU by another function")
-	}
 	b.begin()
-	b.swiglu(dst, gate, up)
+	b.glu(dst, gate, up, f)
 }
 
 // gluColumns is how many columns a warp of swiglu has at a time where rows are many.
 const gluColumns = 128
 
-// swiglu is SwiGLU as part of another operation.
-func (b *Backend) swiglu(dst, gate, up backend.Tensor) {
+// glu is GLU as part of another operation.
+func (b *Backend) glu(dst, gate, up backend.Tensor, f backend.Activation) {
 	atMost(maxRows, dst.Rows)
-	glu := func(c quantized) {
+	gates := func(c quantized) {
 		unit := c.columns()
 		if dst.Rows > 8 && dst.Cols%gluColumns == 0 && (unit%32 == 0 || unit == nanoGroup) && !c.super { // that many groups keep the device busy
 			unit = gluColumns
 		}
 		g := grid{x: (dst.Cols/unit + 8) / 8, y: dst.Rows, threads: 256}
-		b.launch(c.kernel("rowwise.swiglu"), g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, unit, driver.Ptr(0), raw(c.param()))
-		if c.group > 0 {
+		b.launch(c.kernel("rowwise.swiglu"), g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, unit, f == backend.GELUTanh, driver.Ptr(0), raw(c.param()))
+		if c.group > 0 && f == backend.SiLU { // products gate by SiLU only
 			b.passes.mark(&gated{dst, gate, up, c})
 		}
 	}
-	glu(quantized{})
-	b.passes.codable(dst, b.at(dst), 0, glu)
+	gates(quantized{})
+	b.passes.codable(dst, b.at(dst), 0, gates)
 }
 
 // GELU sets dst to x·Φ(x).

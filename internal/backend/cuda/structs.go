@@ -162,6 +162,7 @@ type copiesParam struct {
 type choiceParam struct {
 	logits       driver.Ptr
 	bias         driver.Ptr
+	factors      driver.Ptr
 	chosen       driver.Ptr
 	weights      driver.Ptr
 	logitsStride int32
@@ -410,7 +411,7 @@ var (
 	_ [8264]byte = [unsafe.Sizeof(binsParam{})]byte{}
 	_ [16]byte   = [unsafe.Sizeof(copyRowParam{})]byte{}
 	_ [1024]byte = [unsafe.Sizeof(copiesParam{})]byte{}
-	_ [64]byte   = [unsafe.Sizeof(choiceParam{})]byte{}
+	_ [72]byte   = [unsafe.Sizeof(choiceParam{})]byte{}
 	_ [48]byte   = [unsafe.Sizeof(placesParam{})]byte{}
 	_ [56]byte   = [unsafe.Sizeof(gatesParam{})]byte{}
 	_ [40]byte   = [unsafe.Sizeof(turnParam{})]byte{}

@@ -416,25 +416,19 @@ func (b *Backend) table(bw backend.Weight) *weight {
 // Embed sets row i of dst to row ids[i] of table.
 func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
 	w := b.table(table)
-	if factor != 0 && factor != 1 {
-		panic("cuda: Embed with a factor")
-	}
 	backend.CheckEmbed(dst, table, ids)
 	atMost(maxRows, dst.Rows)
 	b.begin()
 	call := b.lists(backend.Pass{IDs: ids})
-	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), raw(w.param()), b.at(dst), dst.Stride, call, driver.Ptr(0), 0)
+	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), raw(w.param()), b.at(dst), dst.Stride, call, driver.Ptr(0), 0, cmp.Or(factor, 1))
 }
 
 // EmbedDrawn implements backend.Drawer.
 func (b *Backend) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor, factor float32) {
 	w := b.table(table)
-	if factor != 0 && factor != 1 {
-		panic("cuda: Embed with a factor")
-	}
 	if dst.Rows != ids.Rows || ids.Cols < 1 || dst.Cols != w.Cols() || dst.Rows > maxRows {
 		panic(fmt.Sprintf("cuda: embed %d×%d drawn ids of width %d into %d×%d", ids.Rows, ids.Cols, w.Cols(), dst.Rows, dst.Cols))
 	}
 	b.begin()
-	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), raw(w.param()), b.at(dst), dst.Stride, driver.Ptr(0), b.at(ids), ids.Stride)
+	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), raw(w.param()), b.at(dst), dst.Stride, driver.Ptr(0), b.at(ids), ids.Stride, cmp.Or(factor, 1))
 }

@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
   await();
   if (a.queries == 0) i += a.heads;
   const bool query = i < a.heads, value = i >= a.heads + a.kvHeads;
-  if (i >= a.heads + (a.latent ? 1 : 2) * a.kvHeads) return;
+  if (i >= a.heads + (!a.k ? 0 : a.latent ? 1 : 2) * a.kvHeads) return;
   const int kv = query ? i / share : value ? i - a.heads - a.kvHeads : i - a.heads;
   // Numbers of the two parts, and with padding to whole groups.
   const int n[2] = {value ? a.value : a.key, value ? 0 : a.tail};
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
   }
   __syncwarp();
   if (owner < 0) return;
-  unsigned char *page = call->page[s.pages + pos / pageTokens];
+  unsigned char *page = query ? nullptr : call->page[s.pages + pos / pageTokens];  // of a query there may be none
   if (query && !coded) {
     float *to = a.floats + ((size_t)r * a.heads + i) * (a.key + a.tail);
 #pragma unroll 2

@@ -9,6 +9,7 @@
 struct Choice {  // shared with Go
   const float* logits;  // [rows, experts]
   const float* bias;    // [experts], or none
+  const float* factors; // likewise
   int* chosen;          // [rows, topK]
   float* weights;       // [rows, topK]
   int logitsStride, experts, topK, sigmoid, groups, topGroups, normalize;
@@ -94,6 +95,7 @@ __device__ __forceinline__ const int* chooseRow(const Choice& c, int row, float*
   for (int j = lane; j < k; j += 32) {
     const float w = quot(keys[j], total);
     weights[j] = c.scale != 0 ? mul(w, c.scale) : w;
+    if (c.factors) weights[j] = mul(weights[j], c.factors[chosen[j]]);
   }
   return chosen;
 }

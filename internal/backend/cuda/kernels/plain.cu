@@ -228,17 +228,17 @@ extern "C" __global__ void __launch_bounds__(128) floatPlain(const __grid_consta
   }
 }
 
-// Kernel embed: embedding lookup with dequantization, for listed ids or for ids drawn on the device.
+// Kernel embed: embedding lookup with dequantization and a factor, for listed ids or for ids drawn on the device.
 // Layout: any layout of weights → float32.
 // Grid: x: columns, y: rows.
 // Sums: none.
 //
 // embed decodes rows of a table: those that the call lists or, with drawn, whose ids are numbers
 // there, one a row; any row for an invalid id.
-extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ Weight w, float* dst, int dstStride, const Call* call, const float* drawn, int drawnStride) {
+extern "C" __global__ void __launch_bounds__(256) embed(const __grid_constant__ Weight w, float* dst, int dstStride, const Call* call, const float* drawn, int drawnStride, float factor) {
   release();
   await();
   const int id = drawn ? min(max((int)drawn[(long long)blockIdx.y * drawnStride], 0), w.rows - 1) : call->ids[blockIdx.y];
   float* y = dst + (long long)blockIdx.y * dstStride;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < w.cols; i += gridDim.x * blockDim.x) y[i] = numberAt(w, 0, id, i);
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < w.cols; i += gridDim.x * blockDim.x) y[i] = mul(numberAt(w, 0, id, i), factor);
 }

@@ -186,14 +186,14 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm(float *dst, int dst
   for (int i = threadIdx.x; i < cols; i += blockDim.x) y[i] = fused(mul(sub(row[i], mean), scale), gain[i], bias[i]);
 }
 
-// Kernel swiglu, swiglu_super: SwiGLU (silu(gate)·up), fused with quantization where a product asks for it.
+// Kernel swiglu, swiglu_super: SwiGLU (silu(gate)·up) or, with GELU by tanh instead of SiLU, GEGLU, fused with quantization where a product asks for it.
 // Layout: float32 rows → float32 rows and codes as in quantize.
 // Grid: x: groups or 128 columns, a warp each; y: rows.
 // Sums: none.
 //
 // swiglu: a warp has `unit` columns at a time, a group or 128, and also quantizes them if a product needs that.
 // dst may be gate or up. With slots, row i is slots[i], and only codes are written.
-extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, int unit, const int *slots, Codes c) {
+extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, int unit, int gelu, const int *slots, Codes c) {
   release();
   await();
   const size_t r = slots ? slots[blockIdx.y] : blockIdx.y;
@@ -211,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStri
     for (int i = 0; i < 4; i++) {
       const int k = g * unit + lane + 32 * i;
       if (32 * i >= unit) break;
-      v[i] = mul(silu32(v[i]), by[i]);
+      v[i] = mul(gelu ? geluTanh32(v[i]) : silu32(v[i]), by[i]);
       if (write && lane + 32 * i < unit && k < cols) dst[r * dstStride + k] = v[i];
     }
     if (!c.codes) continue;
@@ -222,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(256) swiglu(float *dst, int dstStri
 }
 
 // swiglu_super is swiglu for products with superblocks, of which a warp has one at a time.
-extern "C" __global__ void __launch_bounds__(256) swiglu_super(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, int unit, const int *slots, Codes c) {
+extern "C" __global__ void __launch_bounds__(256) swiglu_super(float *dst, int dstStride, const float *gate, int gateStride, const float *up, int upStride, int cols, int unit, int gelu, const int *slots, Codes c) {
   release();
   await();
   const size_t r = slots ? slots[blockIdx.y] : blockIdx.y;
@@ -235,10 +235,48 @@ extern "C" __global__ void __launch_bounds__(256) swiglu_super(float *dst, int d
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-      v[i] = mul(silu32(v[i]), by[i]);
+      v[i] = mul(gelu ? geluTanh32(v[i]) : silu32(v[i]), by[i]);
       if (!slots) dst[r * dstStride + g * unit + superColumn(i)] = v[i];
     }
     roundSuper(v, c, r, g);
+  }
+}
+
+// Kernel norm_add: RMSNorm added to a residual, and the sum multiplied with a scale.
+// Layout: float32 rows.
+// Grid: x: rows.
+// Sums: as in rms_norm.
+extern "C" __global__ void __launch_bounds__(512) norm_add(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, float scale) {
+  extern __shared__ float row[];
+  __shared__ float upper[33];
+  release();
+  await();
+  const float *from = x + (size_t)blockIdx.x * stride;
+  for (int i = threadIdx.x; i < cols; i += blockDim.x) row[i] = from[i];
+  __syncthreads();
+  float s = 0.0f;
+  if (threadIdx.x < 64) {
+#pragma unroll 8
+    for (int i = threadIdx.x; i < cols; i += 64) s = fused(row[i], row[i], s);
+  }
+  const float by = rsqrt32(add(quot(wideSum(s, upper), (float)cols), eps));
+  float *y = dst + (size_t)blockIdx.x * dstStride;
+  for (int i = threadIdx.x; i < cols; i += blockDim.x) y[i] = mul(add(y[i], mul(mul(row[i], by), gain[i])), scale);
+}
+
+// Kernel cap: c·tanh(x/c), in place. Minus infinity stays.
+// Layout: float32 rows.
+// Grid: x: columns, y: rows.
+// Sums: none.
+extern "C" __global__ void __launch_bounds__(256) cap(float *x, int stride, int cols, float c) {
+  release();
+  await();
+  float *row = x + (size_t)blockIdx.y * stride;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < cols; i += gridDim.x * blockDim.x) {
+    const float v = row[i];
+    if (v < -3.402823466e+38f) continue;
+    const float y = fused(mul(-2.0f, c), sigmoid32(quot(mul(-2.0f, fabsf(v)), c)), c);
+    row[i] = v < 0.0f ? -y : y;
   }
 }
 
