@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -79,13 +80,61 @@ func (w *Weights) Close() error {
 	return errors.Join(errs...)
 }
 
-// close unmaps the file. It may be called twice.
+// close unmaps the file, once nothing keeps it. It may be called twice.
 func (f *file) close() error {
+	f.users.Lock()
+	defer f.users.Unlock()
 	data := f.data
 	f.data = nil
-	if data == nil || !f.mapped {
+	switch {
+	case data == nil || !f.mapped:
+		return nil
+	case f.users.kept > 0:
+		f.users.left = data
 		return nil
 	}
+	return unmapFile(data)
+}
+
+// users counts those who keep a file.
+type users struct {
+	sync.Mutex
+	kept int
+	left []byte // the mapping, if the file was closed before they left
+}
+
+// Keep makes a matrix that is a view of these weights stay valid after they are closed, until free is called. Its pages
+// are read from the file when they are touched.
+func (w *Weights) Keep(m *dtype.Matrix) (free func() error) {
+	var files []*file
+	for _, b := range [][]byte{m.Data, m.Scales, m.Biases, m.Zeros} {
+		if f := w.holder(b); f != nil {
+			f.users.Lock()
+			f.users.kept++
+			f.users.Unlock()
+			files = append(files, f)
+		}
+	}
+	return func() error {
+		var errs []error
+		for _, f := range files {
+			errs = append(errs, f.leave())
+		}
+		files = nil
+		return errors.Join(errs...)
+	}
+}
+
+// leave is the end of a use, which may be the last.
+func (f *file) leave() error {
+	f.users.Lock()
+	defer f.users.Unlock()
+	f.users.kept--
+	if f.users.kept > 0 || f.users.left == nil {
+		return nil
+	}
+	data := f.users.left
+	f.users.left = nil
 	return unmapFile(data)
 }
 

@@ -278,6 +278,11 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 	if err := m.taps.Grow(&m.Network); err != nil {
 		return model.Output{}, err
 	}
+	if m.Prepare != nil {
+		if err := m.Prepare(); err != nil {
+			return model.Output{}, err
+		}
+	}
 	m.Pass(batch)
 	out := m.Finish(batch)
 	out.Hidden = m.headRows()

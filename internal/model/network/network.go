@@ -21,6 +21,7 @@ type Network struct {
 
 	Embed, Unembed backend.Weight // [vocab, width]
 	Norm           backend.Tensor // [1, width]
+	Prepare        func() error   // writes what a call needs of the host; nil: nothing
 	Queue          func()         // queues the operations of the call
 	Parts          []Part         // what the layers compute in
 	Converting     bool           // tables list weights in the order of converted checkpoints

@@ -3,6 +3,7 @@ package weights
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -65,6 +66,9 @@ func (f *Files) Gains() []float64 { return f.gains }
 // find sets the storage and the places of a weight, and reports whether all of it exists. Missing
 // parts are recorded, unless they are optional.
 func (f *Files) find(w *Weight) bool {
+	if w.Kind == Ones {
+		return true
+	}
 	w.norms, w.storage, w.places = &f.Norms, Storage{}, nil // a table may be walked again
 	if !w.IsMatrix() {
 		p, ok := f.names[w.Name]
@@ -211,6 +215,19 @@ func (f *Files) numbers(w *Weight) ([]int64, error) {
 
 func (f *Files) release(m *dtype.Matrix) bool {
 	return slices.ContainsFunc(f.weights, func(w *checkpoint.Weights) bool { return w.ReleaseMatrix(*m) })
+}
+
+func (f *Files) keep(m *dtype.Matrix) (free func() error) {
+	var all []func() error
+	for _, w := range f.weights {
+		all = append(all, w.Keep(m))
+	}
+	return func() (err error) {
+		for _, leave := range all {
+			err = errors.Join(err, leave())
+		}
+		return err
+	}
 }
 
 // SkipHead marks the tensors of the head as known, whether they can be loaded or not.

@@ -28,15 +28,24 @@ func (g *generator) copies(w *Weight) (bool, error) { return w.copied != "", nil
 func (g *generator) err() error                     { return nil }
 func (g *generator) release(*dtype.Matrix) bool     { return true }
 
+func (g *generator) keep(*dtype.Matrix) (free func() error) { return func() error { return nil } }
+
 func (g *generator) numbers(w *Weight) ([]int64, error) { return make([]int64, w.Cols), nil }
 
 func (g *generator) matrices(w *Weight) ([]dtype.Matrix, error) {
-	m, err := g.matrix(w.Rows, w.Cols, g.plainly(w))
+	rows := w.Rows
+	if w.Kind == Lookup {
+		rows = min(rows, lookedUp)
+	}
+	m, err := g.matrix(rows, w.Cols, g.plainly(w))
 	if err != nil {
 		return nil, fmt.Errorf("weights: %s: %w", w.module(), err)
 	}
 	return slices.Repeat([]dtype.Matrix{m}, w.Count()), nil
 }
+
+// lookedUp is how many rows a generated Lookup has: others repeat them.
+const lookedUp = 1 << 10
 
 // plainly reports whether a weight is plain numbers in every form: convolutions, and with transformed
 // inputs the embedding, which has no input, and the output.
@@ -62,7 +71,7 @@ func (s *Survey) Generated(form Form, t Tables) {
 			matrix := w.IsMatrix() && w.Kind != Table
 			m := dtype.Matrix{Type: dtype.BF16}
 			switch {
-			case w.copied != "":
+			case w.copied != "", w.Kind == Lookup:
 				continue
 			case matrix:
 				if g.encodes(w.Cols, g.plainly(w)) {

@@ -66,6 +66,9 @@ func (f *Files) Inventory(part Portion, t Tables, how Converted) (*Inventory, er
 	v := &Inventory{Converted: how, files: f}
 	add := func(table iter.Seq[*Weight]) error {
 		for w := range table {
+			if w.Kind == Ones {
+				continue
+			}
 			if found := f.find(w); w.copied != "" {
 				same := false
 				if found {

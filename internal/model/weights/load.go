@@ -28,6 +28,8 @@ type source interface {
 	// release drops the pages of a matrix. It reports whether the matrix is a view: if
 	// not, it is separate memory.
 	release(m *dtype.Matrix) bool
+	// keep makes a matrix stay valid until free is called.
+	keep(m *dtype.Matrix) (free func() error)
 }
 
 // Loader brings weights from a source to a backend.
@@ -44,6 +46,7 @@ type Loader struct {
 	from       source
 	weights    []backend.Weight
 	tensors    []backend.Tensor
+	kept       []func() error
 	missing    bool // a weight was not found
 	parameters int64
 	done       int64 // bytes read
@@ -101,13 +104,15 @@ func (l *Loader) Load(table iter.Seq[*Weight]) error {
 		switch {
 		case w.Kind == Table:
 			*w.host, err = l.table(w)
+		case w.Kind == Lookup:
+			*w.rows, err = l.lookup(w)
 		case w.Kind == IDs:
 			*w.ids, err = l.from.numbers(w)
 			l.tables += 4 * int64(w.Cols)
 		case w.IsMatrix():
 			*w.matrix, err = l.matrices(w)
 		default:
-			*w.tensor, err = l.vector(w)
+			err = l.vector(w)
 		}
 		if err != nil {
 			return err
@@ -232,12 +237,28 @@ func (l *Loader) requantize(m *dtype.Matrix, bits int) (dtype.Matrix, error) {
 }
 
 // vector copies the numbers of a weight that is not a matrix to the backend, in their
-// effective form.
-func (l *Loader) vector(w *Weight) (t backend.Tensor, err error) {
-	v, err := l.from.values(w)
-	if err != nil {
-		return t, err
+// effective form, unless only the host needs them.
+func (l *Loader) vector(w *Weight) error {
+	v := ones(w.Cols)
+	if w.Kind != Ones {
+		var err error
+		if v, err = l.from.values(w); err != nil {
+			return err
+		}
 	}
+	if w.then != nil {
+		w.then(v)
+	}
+	if w.tensor == nil {
+		return nil
+	}
+	t, err := l.upload(w, v)
+	*w.tensor = t
+	return err
+}
+
+// upload copies the numbers of a weight to the backend.
+func (l *Loader) upload(w *Weight, v []float32) (t backend.Tensor, err error) {
 	rows, cols := w.Rows, w.Cols
 	switch w.Kind {
 	case Decay:
@@ -305,5 +326,8 @@ func (l *Loader) Free() {
 	for _, t := range l.tensors {
 		l.Backend.Free(t)
 	}
-	l.weights, l.tensors, l.tables = nil, nil, 0
+	for _, free := range l.kept {
+		_ = free() // of memory that was only read
+	}
+	l.weights, l.tensors, l.kept, l.tables = nil, nil, nil, 0
 }

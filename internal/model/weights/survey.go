@@ -54,7 +54,7 @@ type Survey struct {
 
 // Part is a kind of weights.
 type Part struct {
-	Name       string   `json:"name"` // embedding, output, attention, delta, mlp, experts, norms, mtp head, vision
+	Name       string   `json:"name"` // embedding, layer table, output, attention, delta, mlp, experts, norms, mtp head, vision
 	Tensors    int      `json:"tensors"`
 	Parameters int64    `json:"parameters"`
 	Bytes      int64    `json:"bytes"`     // in the files, scales included
@@ -248,6 +248,7 @@ var parts = []struct {
 }{
 	{"mtp head", []string{headPrefix}},  // it has layers too
 	{visionPart, []string{towerPrefix}}, // likewise
+	{lookupPart, []string{"embed_tokens_per_layer"}},
 	{"embedding", []string{"embed_tokens"}},
 	{"output", []string{"lm_head"}},
 	{"norms", []string{"layernorm"}},
@@ -306,6 +307,9 @@ func (s *Survey) matrices(w *Weight) {
 		if e := writing(m); !slices.Contains(p.Encodings, e) {
 			p.Encodings = append(p.Encodings, e)
 		}
+	}
+	if w.Kind == Lookup {
+		return
 	}
 	if w.Kind != Table && len(stack) > 0 {
 		loaded += stack[0].InputBytes() // one for all
@@ -435,7 +439,7 @@ func (s *Survey) sum(f *Files) {
 	}
 	s.vision(f)
 	s.count()
-	order := []string{"embedding", "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", visionPart, "other"}
+	order := []string{"embedding", lookupPart, "attention", "delta", "mlp", "experts", "norms", "output", "mtp head", visionPart, "other"}
 	slices.SortFunc(s.Parts, func(a, b Part) int { return slices.Index(order, a.Name) - slices.Index(order, b.Name) })
 }
 
@@ -447,7 +451,7 @@ func (s *Survey) vision(f *Files) {
 	}
 	for _, name := range f.source.Tensors() {
 		short, needed := f.Canonical(name)
-		if needed && !IsTower(short) || strings.HasSuffix(short, "inv_freq") {
+		if needed && !IsTower(short) || strings.HasSuffix(short, "inv_freq") || strings.HasPrefix(short, "layers.") {
 			continue
 		}
 		p := s.named(visionPart)
@@ -472,6 +476,7 @@ func (s *Survey) count() {
 		}
 		s.Parameters += p.Parameters
 		switch {
+		case p.Name == lookupPart:
 		case p.Name == "experts":
 			s.Active += p.Parameters / int64(max(s.Experts, 1)) * int64(s.ActiveExperts)
 		case p.Name != "embedding" || s.Tied: // only one row of an embedding is read

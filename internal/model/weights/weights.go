@@ -40,6 +40,10 @@ const (
 	Table
 	// IDs are whole numbers that the host uses.
 	IDs
+	// Lookup is a matrix whose rows are looked up on the host: it stays in its file.
+	Lookup
+	// Ones is a gain of ones, which no checkpoint has.
+	Ones
 )
 
 // Weight is one weight of a model, a row of its family's table, under its canonical name. That is the same for every
@@ -58,11 +62,12 @@ type Weight struct {
 	// and its rounding matters.
 	Keeps bool
 
-	// The destination: one of the four.
+	// The destination: one of the five. A vector of Then may have none.
 	matrix *backend.Weight
 	tensor *backend.Tensor
 	host   *[]float32
 	ids    *[]int64
+	rows   *Rows
 
 	other   []Storage // than under its name, in the order of preference
 	storage Storage   // the one that the checkpoint has
@@ -72,6 +77,7 @@ type Weight struct {
 	copied  string          // name of the weight that it may be a copy of; "": it is needed
 	shared  *backend.Weight // the destination of that
 	alike   func(m *dtype.Matrix) (bool, error)
+	then    func(values []float32)
 }
 
 // NewMatrix is the row of a matrix. It is stored under its name, or as one of other.
@@ -132,6 +138,23 @@ func NewIDs(to *[]int64, name string, n int) Weight {
 	return Weight{Name: name, Kind: IDs, Rows: 1, Cols: n, ids: to}
 }
 
+// NewLookup is the row of a matrix whose rows are looked up.
+func NewLookup(to *Rows, module string, rows, cols int) Weight {
+	return Weight{Name: module + ".weight", Kind: Lookup, Rows: rows, Cols: cols, rows: to}
+}
+
+// NewOnes is the row of a gain of n ones, for norms that have none. Its name places it on a device.
+func NewOnes(to *backend.Tensor, module string, n int) Weight {
+	return NewVector(to, Ones, module+".weight", 1, n)
+}
+
+// Then is w, a vector, whose numbers change is given when they are loaded, to keep or to change them. Checkpoints are
+// converted without it.
+func (w Weight) Then(change func(values []float32)) Weight {
+	w.then = change
+	return w
+}
+
 // NewGain is the row of a norm.
 func NewGain(to *backend.Tensor, module string, n int) Weight {
 	return NewVector(to, Gain, module+".weight", 1, n)
@@ -159,7 +182,7 @@ func Each(list []Weight, yield func(*Weight) bool) bool {
 // IsMatrix reports whether the weight is a matrix or a stack of them: the rest have
 // Values.
 func (w *Weight) IsMatrix() bool {
-	return w.Kind == Matrix || w.Kind == Router || w.Kind == Kernel || w.Kind == Table
+	return w.Kind == Matrix || w.Kind == Router || w.Kind == Kernel || w.Kind == Table || w.Kind == Lookup
 }
 
 // Head reports whether the weight is one of the multi-token-prediction head.
@@ -171,14 +194,24 @@ func (w *Weight) Tower() bool { return IsTower(w.Name) }
 // Tensor is the destination of a weight that is not a matrix.
 func (w *Weight) Tensor() *backend.Tensor { return w.tensor }
 
-// LoadedBytes is the memory of a matrix, or a stack of them, that was loaded.
-func (w *Weight) LoadedBytes() int64 { return (*w.matrix).Bytes() }
+// LoadedBytes is the memory of a matrix, or a stack of them, that was loaded: 0 if it stays in its file.
+func (w *Weight) LoadedBytes() int64 {
+	if w.Kind == Lookup {
+		return 0
+	}
+	return (*w.matrix).Bytes()
+}
 
 // Count is the number of matrices.
 func (w *Weight) Count() int { return max(w.Experts, 1) }
 
-// Parameters is the number of numbers.
-func (w *Weight) Parameters() int64 { return int64(w.Count()) * int64(w.Rows) * int64(w.Cols) }
+// Parameters is the number of numbers in a checkpoint.
+func (w *Weight) Parameters() int64 {
+	if w.Kind == Ones {
+		return 0
+	}
+	return int64(w.Count()) * int64(w.Rows) * int64(w.Cols)
+}
 
 // module is the canonical path of the module that the weight is stored in, that of a stack
 // if its matrices have one each.
