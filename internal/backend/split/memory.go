@@ -201,6 +201,9 @@ func (m *memory) rect(t backend.Tensor) (a rect, exact bool) {
 	case t.Stride == m.cols || t.Rows == 1 && t.Offset%m.cols+t.Cols <= m.cols:
 		r, c := t.Offset/m.cols, t.Offset%m.cols
 		return rect{r, r + t.Rows, c, c + t.Cols}, true
+	case t.Stride == t.Cols && t.Offset%m.cols == 0 && t.Rows*t.Cols%m.cols == 0: // whole rows, cut otherwise
+		r := t.Offset / m.cols
+		return rect{r, r + t.Rows*t.Cols/m.cols, 0, m.cols}, true
 	}
 	// A tensor that was laid into the memory, whose rows are others.
 	end := t.Offset + (t.Rows-1)*t.Stride + t.Cols

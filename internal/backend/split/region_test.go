@@ -3,6 +3,8 @@ package split
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
 )
 
 // TestRegionsAreSets compares regions with sets of cells, over random changes.
@@ -63,5 +65,25 @@ func TestRowsBecomeOneRectangle(t *testing.T) {
 	}
 	if len(g) != 1 || g[0] != (rect{0, 5, 0, 8}) {
 		t.Errorf("rows one by one are %v", g)
+	}
+}
+
+// TestRowsOfHeadsAreWholeRows finds the part of a memory that a view has whose rows are pieces of the memory's.
+func TestRowsOfHeadsAreWholeRows(t *testing.T) {
+	m := &memory{rows: 8, cols: 12}
+	for _, c := range []struct {
+		rows, cols, stride, offset int
+		want                       rect
+		exact                      bool
+	}{
+		{6, 4, 4, 24, rect{2, 4, 0, 12}, true},
+		{5, 4, 4, 24, rect{2, 4, 0, 12}, false},
+		{6, 4, 4, 28, rect{2, 5, 0, 12}, false},
+		{2, 3, 6, 0, rect{0, 1, 0, 12}, false},
+	} {
+		got, exact := m.rect(backend.Tensor{Rows: c.rows, Cols: c.cols, Stride: c.stride, Offset: c.offset})
+		if got != c.want || exact != c.exact {
+			t.Errorf("%+v: %v, %t", c, got, exact)
+		}
 	}
 }
