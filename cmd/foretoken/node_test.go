@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -65,7 +64,6 @@ func launch(t testing.TB, state, text string, args ...string) (*program, string)
 // place is a node that may be started again at the same address.
 type place struct {
 	state, at, print string
-	memory           string // "": enough for the embedded model, and too little to measure
 	args             []string
 }
 
@@ -75,7 +73,7 @@ func (n *place) node(t testing.TB) *program {
 	if n.state == "" {
 		n.state, n.at = t.TempDir(), "127.0.0.1:0"
 	}
-	args := append([]string{"node", "--listen", n.at, "--memory", cmp.Or(n.memory, "256MB"), "--metrics-addr", "127.0.0.1:0"}, n.args...)
+	args := append([]string{"node", "--listen", n.at, "--memory", "256MB", "--metrics-addr", "127.0.0.1:0"}, n.args...)
 	p, line := launch(t, n.state, "listening for a leader", args...)
 	m := regexp.MustCompile(`address=(\S+) fingerprint=(\S+)`).FindStringSubmatch(line)
 	if n.at, n.print = m[1], m[2]; len(n.print) != 32 {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -77,43 +78,48 @@ func TestNodeThatGoesEndsNoRequest(t *testing.T) {
 		part, frames bool
 		groups       int
 	}{{}, {part: true, groups: 1}, {part: true, groups: 2}, {frames: true}, {part: true, frames: true, groups: 2}} {
-		f := newRemoted(t, how.part, 20*time.Second)
-		f.cut.Frames, f.groups = how.frames, how.groups
-		f.cut.After(1 << 40)
-		e := f.engine(t, nil)
-		for i, err := range f.all(t, e) {
-			if err != nil {
-				t.Fatalf("request %d: %v", i, err)
-			}
+		t.Run(fmt.Sprintf("%+v", how), func(t *testing.T) { nodeGoes(t, how.part, how.frames, how.groups) })
+	}
+}
+
+func nodeGoes(t *testing.T, part, frames bool, groups int) {
+	t.Helper()
+	f := newRemoted(t, part, 20*time.Second)
+	f.cut.Frames, f.groups = frames, groups
+	f.cut.After(1 << 40)
+	e := f.engine(t, nil)
+	for i, err := range f.all(t, e) {
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
 		}
-		f.close(t, e)
-		used := int64(1<<40) - f.cut.Left()
-		step := used/4 + 1
-		if long {
-			step = used/500 + 1
-		}
-		if long && how.frames {
-			step = 1
-		}
-		cuts := 0
-		for at := int64(1); at < 2*used; at += step {
-			e := f.engine(t, func(err error) { t.Errorf("byte %d: broken: %v", at, err) })
-			f.cut.After(at)
-			for range 2 {
-				for i, err := range f.all(t, e) {
-					if err != nil {
-						t.Errorf("byte %d, request %d: %v", at, i, err)
-					}
+	}
+	f.close(t, e)
+	used := int64(1<<40) - f.cut.Left()
+	step := used/4 + 1
+	if long {
+		step = used/500 + 1
+	}
+	if long && frames {
+		step = 1
+	}
+	cuts := 0
+	for at := int64(1); at < 2*used; at += step {
+		e := f.engine(t, func(err error) { t.Errorf("byte %d: broken: %v", at, err) })
+		f.cut.After(at)
+		for range 2 {
+			for i, err := range f.all(t, e) {
+				if err != nil {
+					t.Errorf("byte %d, request %d: %v", at, i, err)
 				}
 			}
-			if f.close(t, e); f.cut.Happened() {
-				cuts++
-			} else if at < used && !how.frames { // frames of pings come with time
-				t.Errorf("byte %d of %d: the connection did not end", at, used)
-			}
 		}
-		t.Logf("%+v: %d bytes or frames, cut in %d places", how, used, cuts)
+		if f.close(t, e); f.cut.Happened() {
+			cuts++
+		} else if at < used && !frames { // frames of pings come with time
+			t.Errorf("byte %d of %d: the connection did not end", at, used)
+		}
 	}
+	t.Logf("%d bytes or frames, cut in %d places", used, cuts)
 }
 
 // Requests over two, three and four devices behind slow connections have the tokens of one, also when the cache has a part of

@@ -75,7 +75,9 @@ func (n *Node) Dial(delay time.Duration) func(ctx context.Context) (net.Conn, er
 		if err != nil || delay == 0 {
 			return c, err
 		}
-		return late(c, delay), nil
+		var fixed atomic.Int64
+		fixed.Store(int64(delay))
+		return Late(c, &fixed), nil
 	}
 }
 
@@ -83,11 +85,10 @@ func (n *Node) Dial(delay time.Duration) func(ctx context.Context) (net.Conn, er
 func Remote(tb testing.TB, o backend.Options, how remote.Options) backend.Backend {
 	tb.Helper()
 	delay, _ := time.ParseDuration(os.Getenv("FORETOKEN_TEST_DELAY")) // none without it
-	n := StartNode(tb, o)
 	if how.Dial == nil {
-		how.Dial = n.Dial(delay)
+		n := StartNode(tb, o)
+		how.Name, how.Dial = n.Addr, n.Dial(delay)
 	}
-	how.Name = n.Addr
 	b, err := remote.Open(context.Background(), how)
 	if err != nil {
 		tb.Fatal(err)
@@ -185,7 +186,7 @@ func (c *cutConn) Read(p []byte) (int, error) {
 // lateConn delays what is sent and received, each by the same time.
 type lateConn struct {
 	net.Conn
-	delay time.Duration
+	delay *atomic.Int64
 	in    *io.PipeReader
 	out   chan piece
 }
@@ -195,8 +196,8 @@ type piece struct {
 	at time.Time
 }
 
-// late delays what passes a connection. What is on its way does not wait for what went before.
-func late(c net.Conn, delay time.Duration) net.Conn {
+// Late delays what passes a connection, by nanoseconds. What is on its way does not wait for what went before.
+func Late(c net.Conn, delay *atomic.Int64) net.Conn {
 	r, w := io.Pipe()
 	l := &lateConn{Conn: c, delay: delay, in: r, out: make(chan piece, 1<<16)}
 	arriving := make(chan piece, 1<<16)
@@ -206,7 +207,7 @@ func late(c net.Conn, delay time.Duration) net.Conn {
 			b := make([]byte, 1<<16)
 			n, err := c.Read(b)
 			if n > 0 {
-				arriving <- piece{b[:n], time.Now().Add(delay)}
+				arriving <- piece{b[:n], time.Now().Add(time.Duration(delay.Load()))}
 			}
 			if err != nil {
 				return
@@ -239,6 +240,6 @@ func late(c net.Conn, delay time.Duration) net.Conn {
 func (l *lateConn) Read(p []byte) (int, error) { return l.in.Read(p) }
 
 func (l *lateConn) Write(p []byte) (n int, err error) {
-	l.out <- piece{append([]byte(nil), p...), time.Now().Add(l.delay)}
+	l.out <- piece{append([]byte(nil), p...), time.Now().Add(time.Duration(l.delay.Load()))}
 	return len(p), nil
 }

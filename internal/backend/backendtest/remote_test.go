@@ -3,6 +3,7 @@ package backendtest
 import (
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -11,7 +12,9 @@ import (
 func TestLateConnDelays(t *testing.T) {
 	a, b := net.Pipe()
 	const delay = 2 * time.Millisecond
-	slow := late(a, delay)
+	var by atomic.Int64
+	by.Store(int64(delay))
+	slow := Late(a, &by)
 	start := time.Now()
 	go func() {
 		for _, x := range []string{"one ", "two ", "three"} {
