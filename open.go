@@ -170,7 +170,7 @@ func (m *Model) memory(want int64, batch int) int64 {
 	case want == 0:
 		want = need.Budget(1, m.context)
 	case want < 0:
-		want = min(state.FreeMemory(m.backend, need.Layouts()...)/2, need.Budget(batch, m.context))
+		want = min(need.FreeMemory(m.backend, m.context)/2, need.Budget(batch, m.context))
 	case want > 0 && want < one:
 		m.log.Warn("the KV memory is raised to the need of one sequence of the maximum context; a smaller context needs less", "kv_memory_bytes", want, "raised_to_bytes", one, "context", m.context)
 	}

@@ -170,7 +170,7 @@ type Stats struct {
 	AcceptedAt   [MaxDepth]int64 // of those
 
 	KVUsed, KVBudget int64 // bytes of sequences and prefix cache, and their maximum
-	KVPages          int   // of keys and values
+	KVPages          int   // of keys and values, without those of sliding windows
 	KVMaxPages       int   // maximum pages of one sequence in KVBudget, PageTokens tokens each
 	PrefixCache      PrefixCacheStats
 	Background       BackgroundStats

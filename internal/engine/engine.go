@@ -30,7 +30,7 @@ var (
 )
 
 // RoundTokens is how many tokens a round feeds at most by default.
-const RoundTokens = 512
+const RoundTokens = state.RoundTokens
 
 // Options configure an Engine. The zero value is the default.
 type Options struct {

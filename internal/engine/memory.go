@@ -20,7 +20,9 @@ func (e *Engine) bytes(n int) int64 {
 // need is the maximum memory of a sequence. It does not depend on the draft depth, because the
 // maximum length of an answer must not.
 func (e *Engine) need() state.Need {
-	return spec.Needs(e.model.Layout(), e.o.Drafter, e.model.Info().Width)
+	need := spec.Needs(e.model.Layout(), e.o.Drafter, e.model.Info().Width)
+	need.Round = e.o.RoundTokens
+	return need
 }
 
 // fit refuses a request that could not be served even alone. One without MaxTokens gets as

@@ -1,6 +1,6 @@
 // Package prefix is the prefix cache: the states of models after prefixes of texts, so that a
 // text with the same prefix starts behind it. The pages of the KV cache are in a tree of
-// tokens, the recurrent state, which cannot be cut elsewhere, at chosen boundaries. It knows
+// tokens; the recurrent state, which cannot be cut elsewhere, and pages of windows are at chosen boundaries. It knows
 // tokens, hashes of inputs in their place, and states; its users choose the
 // boundaries.
 package prefix
@@ -99,7 +99,7 @@ type Draft struct {
 // complete reports whether a drafter has seen a text of n tokens: its state has each pair of a row and the token after it
 // that lies within the text, which are one less than its tokens, and more of them only if it can be truncated.
 func (d *Draft) complete(n int) bool {
-	return d.State != nil && d.Hidden.Rows == 1 && (d.State.Len() == n-1 || d.State.Len() >= n && d.State.Layout().CanTruncate())
+	return d.State != nil && d.Hidden.Rows == 1 && (d.State.Len() == n-1 || d.State.CanTruncate(n-1))
 }
 
 // Store adds the state target after a text, which is all that target was fed, for texts of the salt, and those of the
@@ -142,14 +142,13 @@ func (c *Cache) parts(target *state.State, drafts []Draft) (x parts, err error) 
 			continue
 		}
 		to := &x.drafts[i]
-		if to.state, err = drafts[i].State.Save(); err == nil {
+		if to.state, err = drafts[i].State.SaveFirst(n - 1); err == nil {
 			to.hidden, err = c.pool.CopyOf(drafts[i].Hidden)
 		}
 		if err != nil {
 			x.release()
 			return x, err
 		}
-		to.state.Cut(n - 1)
 		x.pages[1+i] = to.state.Detach(depth(n))
 	}
 	return x, nil

@@ -25,8 +25,9 @@ import (
 // flaky is a folder whose calls can be made to fail.
 type flaky struct {
 	store.Folder
-	fault atomic.Pointer[func(op, name string, data []byte) ([]byte, error)]
-	calls atomic.Int64
+	fault   atomic.Pointer[func(op, name string, data []byte) ([]byte, error)]
+	calls   atomic.Int64
+	mixture int // of the processes that share it
 }
 
 func newFlaky(t *testing.T) *flaky {
@@ -125,6 +126,9 @@ func newProcess(t *testing.T, files store.Store, o store.SharedOptions, disk *st
 	t.Helper()
 	p := &process{toy: newToy(t, 1<<22), l: newListener(t), log: &safeLog{}}
 	o.Log = slog.New(slog.NewTextHandler(p.log, nil))
+	if f, ok := files.(*flaky); ok {
+		p.target, p.memory = mixtures[f.mixture][0], mixtures[f.mixture][1]
+	}
 	if o.Uses == 0 {
 		o.Uses = 1
 	}
@@ -158,6 +162,7 @@ func TestSharedServesOtherProcesses(t *testing.T) {
 	observed := 0 // boundaries that were reported to an observer
 	for round := range 6 {
 		files := newFlaky(t)
+		files.mixture = round % 2 * (len(mixtures) - 1) // with windows
 		base := story(uint64(round), 3000)
 		type stored struct {
 			tokens []int32

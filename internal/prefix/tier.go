@@ -64,6 +64,9 @@ func (c *Cache) nodes(salt Salt, text *Text) []store.Key {
 	for _, l := range c.layouts() {
 		l.MaxDrafts = 0 // of the workspace only
 		layouts += fmt.Sprintf("%+v ", l)
+		if w := l.Windows(); w != nil {
+			layouts += fmt.Sprintf("released behind %v ", w) // which they were not in old files
+		}
 	}
 	list := []store.Key{text.key(c.o.Root(fmt.Sprintf("%s%x", layouts, salt)), 0, 1)}
 	for at := 1; at+backend.PageTokens <= len(text.Tokens); at += backend.PageTokens {
@@ -84,7 +87,7 @@ func (c *Cache) largest() int64 {
 	const others = 8 << 20 // header, steps of positions, hidden row
 	n := 2*c.pageBytes() + others
 	for _, l := range c.layouts() {
-		n += l.DeepBytes()
+		n += l.DeepBytes() + l.WindowBytes()
 	}
 	return n
 }

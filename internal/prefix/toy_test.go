@@ -39,6 +39,14 @@ var (
 		},
 		{{Layers: []state.Layer{state.Delta{KeyHeads: 1, ValueHeads: 1, KeyDim: 8, ValueDim: 8, Kernel: 2}}}, toyMemory},
 		{{Layers: []state.Layer{state.KV{Type: dtype.I8, Heads: 1, Key: 2, Value: 1}, state.Latent{Type: dtype.F32, Width: 2}}}, toyMemory},
+		{
+			{Layers: []state.Layer{
+				state.KV{Type: dtype.F16, Heads: 1, Key: 2, Value: 2, Window: 70},
+				state.KV{Type: dtype.F16, Heads: 1, Key: 4, Value: 4},
+				state.KV{Type: dtype.F16, Heads: 1, Key: 2, Value: 1, Window: 1},
+			}},
+			{Layers: []state.Layer{state.KV{Type: dtype.F16, Heads: 1, Key: 2, Value: 2, Window: 40}}},
+		},
 	}
 )
 
@@ -65,7 +73,7 @@ func newToy(t *testing.T, budget int64) *toy {
 func newMixture(t *testing.T, mixture, pages, recurrent int) *toy {
 	t.Helper()
 	m := mixtures[mixture]
-	n := newToy(t, int64(pages)*(m[0].PageBytes()+m[1].PageBytes())+int64(recurrent)*m[0].RecurrentBytes())
+	n := newToy(t, int64(pages)*(m[0].PageBytes()+m[1].PageBytes())+int64(recurrent)*(m[0].RecurrentBytes()+m[0].WindowBytes()+m[1].WindowBytes()))
 	n.target, n.memory = m[0], m[1]
 	return n
 }
@@ -127,29 +135,43 @@ func (n *toy) read(x backend.Tensor, row int) float32 {
 	return v[0]
 }
 
-// slot is an even share of a page for position at.
-func slot(pages []backend.Tensor, at int) backend.Tensor {
-	page := pages[at/backend.PageTokens]
-	n := page.Cols / backend.PageTokens
-	return page.ColRange(at%backend.PageTokens*n, at%backend.PageTokens*n+n)
+// slots are even shares of pages for position at, one of each table with pages that a token behind len others sees.
+func slots(l state.Layout, seq *backend.Seq, at, len int) (list []backend.Tensor) {
+	for i, window := range append([]int{0}, l.Windows()...) {
+		first, pages := seq.Table(&backend.Place{Window: i})
+		if window == 0 && !l.Paged() || window > 0 && at < len+1-window {
+			continue
+		}
+		page := pages[at/backend.PageTokens-first]
+		n := page.Cols / backend.PageTokens
+		list = append(list, page.ColRange(at%backend.PageTokens*n, at%backend.PageTokens*n+n))
+	}
+	return list
 }
 
-// put fills a slot with bytes of a number.
-func (n *toy) put(slot backend.Tensor, v float32) {
+// put fills slots with bytes of a number.
+func (n *toy) put(slots []backend.Tensor, v float32) {
 	n.t.Helper()
-	if err := n.b.WriteBytes(slot, slotBytes(slot, v)); err != nil {
-		n.t.Fatal(err)
+	for _, slot := range slots {
+		if err := n.b.WriteBytes(slot, slotBytes(slot, v)); err != nil {
+			n.t.Fatal(err)
+		}
 	}
 }
 
-// has reports whether a slot was filled with a number.
-func (n *toy) has(slot backend.Tensor, v float32) bool {
+// has reports whether slots were filled with a number.
+func (n *toy) has(slots []backend.Tensor, v float32) bool {
 	n.t.Helper()
-	got := make([]byte, slot.Cols)
-	if err := n.b.ReadBytes(got, slot); err != nil {
-		n.t.Fatal(err)
+	for _, slot := range slots {
+		got := make([]byte, slot.Cols)
+		if err := n.b.ReadBytes(got, slot); err != nil {
+			n.t.Fatal(err)
+		}
+		if !bytes.Equal(got, slotBytes(slot, v)) {
+			return false
+		}
 	}
-	return bytes.Equal(got, slotBytes(slot, v))
+	return true
 }
 
 func slotBytes(slot backend.Tensor, v float32) []byte {
@@ -171,9 +193,7 @@ func (x *text) feed(next int32, tokens ...int32) bool {
 	for _, id := range tokens {
 		at := len(x.tokens)
 		x.tokens = append(x.tokens, id)
-		if x.toy.target.Paged() {
-			x.put(slot(seq.Pages, at), hash(x.tokens))
-		}
+		x.put(slots(x.toy.target, &seq, at, at), hash(x.tokens))
 	}
 	for _, d := range seq.Delta {
 		for i := range d.State.Rows {
@@ -192,7 +212,7 @@ func (x *text) catchUp(next int32) {
 	n := len(x.tokens) - x.memory.Len()
 	seq := x.memory.Seq(0, n, 0, nil)
 	for at := seq.Pos; at < len(x.tokens); at++ {
-		x.put(slot(seq.Pages, at), hash(append(x.tokens[:at+1:at+1], x.after(at, next))))
+		x.put(slots(x.toy.memory, &seq, at, at), hash(append(x.tokens[:at+1:at+1], x.after(at, next))))
 	}
 	x.memory.Fed(n, 0)
 	x.next = next
@@ -225,14 +245,14 @@ func (x *text) check(what string, next int32) {
 	}
 	seq, pair := x.target.Seq(0, 0, 0, nil), x.memory.Seq(0, 0, 0, nil)
 	for at := range x.tokens {
-		if want := hash(x.tokens[:at+1]); x.toy.target.Paged() && !x.has(slot(seq.Pages, at), want) {
+		if want := hash(x.tokens[:at+1]); !x.has(slots(x.toy.target, &seq, at, len(x.tokens)), want) {
 			x.t.Fatalf("%s: slot %d of %d is not %v", what, at, len(x.tokens), want)
 		}
 		if at >= pairs {
 			break
 		}
 		want := hash(append(x.tokens[:at+1:at+1], x.after(at, next)))
-		if !x.has(slot(pair.Pages, at), want) {
+		if !x.has(slots(x.toy.memory, &pair, at, pairs), want) {
 			x.t.Fatalf("%s: pair %d of %d is not %v", what, at, pairs, want)
 		}
 	}

@@ -66,7 +66,7 @@ var engineSeries = seriesOf[foretoken.Stats]{
 	perModel("foretoken_kv_cache_usage_ratio", "Share of the memory budget in use by running requests, without the prefix cache, which can be evicted.", prometheus.GaugeValue, usage),
 	perModel("foretoken_kv_used_bytes", "Memory in use by running requests and the prefix cache: KV cache and recurrent state.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVUsed) }),
 	perModel("foretoken_kv_budget_bytes", "Maximum of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVBudget) }),
-	perModel("foretoken_kv_pages", "KV cache pages in use.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVPages) }),
+	perModel("foretoken_kv_pages", "KV cache pages in use, without those of sliding windows.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVPages) }),
 	perModel("foretoken_kv_page_tokens", "Tokens of a KV cache page.", prometheus.GaugeValue, func(*foretoken.Stats) float64 { return foretoken.PageTokens }),
 	perModel("foretoken_kv_pages_max", "Pages that foretoken_kv_budget_bytes could hold of one sequence, its recurrent state and the drafter's pages included.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.KVMaxPages) }),
 	perModel("foretoken_prefix_cache_bytes", "Memory of the prefix cache, part of foretoken_kv_used_bytes.", prometheus.GaugeValue, func(x *foretoken.Stats) float64 { return float64(x.PrefixCache.Bytes) }),

@@ -22,7 +22,7 @@ func randomLayout(rng *rand.Rand) Layout {
 		case 1, 2:
 			l.Layers = append(l.Layers, KV{Type: t, Heads: 1 + rng.IntN(2), Key: 1 + rng.IntN(9), Value: 1 + rng.IntN(9), Window: rng.IntN(2) * 10})
 		case 3, 4:
-			l.Layers = append(l.Layers, Latent{Type: t, Width: 1 + rng.IntN(9), Rotary: 2 * rng.IntN(3)})
+			l.Layers = append(l.Layers, Latent{Type: t, Width: 1 + rng.IntN(9), Rotary: 2 * rng.IntN(3), Window: rng.IntN(3) / 2 * 70})
 		default:
 			heads := 1 + rng.IntN(2)
 			l.Layers = append(l.Layers, Delta{KeyHeads: heads, ValueHeads: heads * (1 + rng.IntN(2)), KeyDim: 1 + rng.IntN(3), ValueDim: 1 + rng.IntN(5), Kernel: 1 + rng.IntN(4)})
@@ -37,16 +37,17 @@ func TestPlacesFillThePage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 200 {
 		l := randomLayout(rng)
-		page, delta := 0, 0
+		windows := append([]int{0}, l.Windows()...)
+		pages, delta := make([]int, len(windows)), 0
 		for i, p := range l.Places() {
 			if l.Layers[i] == nil {
 				continue
 			}
 			kind, bytes := l.Layers[i].Paged()
-			if bytes > 0 && (p.Page != page || p.Type != kind || p.Page%backend.PageTokens != 0) {
-				t.Fatalf("%+v: layer %d is at %+v, want byte %d", l, i, p, page)
+			if w := p.Window; bytes > 0 && (windows[w] != l.Layers[i].Sees() || p.Page != pages[w] || p.Type != kind || p.Page%backend.PageTokens != 0) {
+				t.Fatalf("%+v: layer %d is at %+v, want byte %d", l, i, p, pages[w])
 			}
-			page += bytes
+			pages[p.Window] += bytes
 			if recurs(l.Layers[i]) {
 				if p.Delta != delta {
 					t.Fatalf("%+v: layer %d is at %+v, want number %d", l, i, p, delta)
@@ -54,8 +55,13 @@ func TestPlacesFillThePage(t *testing.T) {
 				delta++
 			}
 		}
-		if int64(page) != l.PageBytes() || l.Paged() != (page > 0) || l.CanTruncate() != (delta == 0) || l.Empty() != (page == 0 && delta == 0) {
-			t.Fatalf("%+v: %d bytes of %d, paged %t, to truncate %t, empty %t", l, page, l.PageBytes(), l.Paged(), l.CanTruncate(), l.Empty())
+		if int64(pages[0]) != l.PageBytes() || l.Paged() != (pages[0] > 0) || l.Empty() != (pages[0] == 0 && delta == 0 && len(windows) == 1) {
+			t.Fatalf("%+v: %d bytes of %d, paged %t, empty %t", l, pages[0], l.PageBytes(), l.Paged(), l.Empty())
+		}
+		for i, shape := range l.pages() {
+			if shape.cols != pages[i] {
+				t.Fatalf("%+v: pages of window %d have %d bytes, want %d", l, windows[i], shape.cols, pages[i])
+			}
 		}
 	}
 }

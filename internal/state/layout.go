@@ -20,6 +20,8 @@ type Layout struct {
 type Layer interface {
 	// Paged is the layer's part of a page: bytes, and the type of its numbers.
 	Paged() (t dtype.Type, bytes int)
+	// Sees is how many tokens a token sees, itself included; 0: all. Pages behind them are released.
+	Sees() int
 	// Recurrent is rows and columns of the tensors of its backend.Recurrent, in their order,
 	// with inputs input rows beyond those that the convolution needs, and space for
 	// drafts drafts.
@@ -31,9 +33,7 @@ type KV struct {
 	Type       dtype.Type // F32, F16 or I8
 	Heads      int
 	Key, Value int // numbers per head
-	// Window is how many tokens a token sees, itself included; 0: all. The memory behind it
-	// stays: a page is all layers', and models with windows have layers without.
-	Window int
+	Window     int // as Layer.Sees
 }
 
 // Latent is one row of every token from which the keys and values of all heads are read.
@@ -41,7 +41,7 @@ type Latent struct {
 	Type   dtype.Type // F32, F16 or I8
 	Width  int        // numbers that are keys and values
 	Rotary int        // numbers after them that are rotated, and keys only
-	Window int        // as of KV
+	Window int        // as Layer.Sees
 }
 
 // Delta is the matrices of a Gated DeltaNet layer, and the tail of its convolution.
@@ -56,6 +56,9 @@ func (k KV) Paged() (t dtype.Type, bytes int) {
 	return k.Type, backend.KeyBytes(k.Type, k.Heads, k.Key) + backend.ValueBytes(k.Type, k.Heads, k.Value)
 }
 
+// Sees is the window.
+func (k KV) Sees() int { return k.Window }
+
 // Recurrent is nothing.
 func (KV) Recurrent(int, int) (none [5][2]int) { return none }
 
@@ -64,11 +67,17 @@ func (k Latent) Paged() (t dtype.Type, bytes int) {
 	return k.Type, backend.LatentBytes(k.Type, k.Width) + backend.LatentBytes(k.Type, k.Rotary)
 }
 
+// Sees is the window.
+func (k Latent) Sees() int { return k.Window }
+
 // Recurrent is nothing.
 func (Latent) Recurrent(int, int) (none [5][2]int) { return none }
 
 // Paged is nothing.
 func (Delta) Paged() (dtype.Type, int) { return dtype.Invalid, 0 }
+
+// Sees is everything.
+func (Delta) Sees() int { return 0 }
 
 // Recurrent has the shapes of backend.Recurrent.
 func (d Delta) Recurrent(inputs, drafts int) [5][2]int {
@@ -88,14 +97,22 @@ func (l Layout) Equal(o Layout) bool {
 }
 
 // Empty reports whether a state has no memory at all.
-func (l Layout) Empty() bool { return !l.Paged() && l.CanTruncate() }
+func (l Layout) Empty() bool {
+	return !l.Paged() && len(l.Windows()) == 0 && !slices.ContainsFunc(l.Layers, recurs)
+}
 
-// Paged reports whether a state has pages, that is, memory that grows with its length.
+// Paged reports whether a state has pages that stay, that is, memory that grows with its length.
 func (l Layout) Paged() bool { return l.PageBytes() > 0 }
 
-// CanTruncate reports whether a state can forget tokens that are not drafts of the last call:
-// recurrent memory has them all in one.
-func (l Layout) CanTruncate() bool { return !slices.ContainsFunc(l.Layers, recurs) }
+// Windows are the different windows of the layers, of which each has pages of its own, in the order of layers.
+func (l Layout) Windows() (list []int) {
+	for _, x := range l.Layers {
+		if x != nil && x.Sees() > 0 && !slices.Contains(list, x.Sees()) {
+			list = append(list, x.Sees())
+		}
+	}
+	return list
+}
 
 // recurs reports whether a layer has a backend.Recurrent.
 func recurs(x Layer) bool { return x != nil && x.Recurrent(0, 0) != [5][2]int{} }
@@ -103,14 +120,16 @@ func recurs(x Layer) bool { return x != nil && x.Recurrent(0, 0) != [5][2]int{} 
 // Places is the offset of each layer's memory in the sequences that State.Seq describes.
 func (l Layout) Places() []backend.Place {
 	list := make([]backend.Place, len(l.Layers))
-	page, delta := 0, 0
+	windows := append([]int{0}, l.Windows()...)
+	pages, delta := make([]int, len(windows)), 0
 	for i, x := range l.Layers {
 		if x == nil {
 			continue
 		}
 		t, bytes := x.Paged()
-		list[i] = backend.Place{Type: t, Page: page, Delta: delta}
-		page += bytes
+		w := slices.Index(windows, x.Sees())
+		list[i] = backend.Place{Type: t, Window: w, Page: pages[w], Delta: delta}
+		pages[w] += bytes
 		if recurs(x) {
 			delta++
 		}
@@ -118,16 +137,23 @@ func (l Layout) Places() []backend.Place {
 	return list
 }
 
-// page is a page's shape: PageTokens positions of every layer, one after another.
-func (l Layout) page() shape {
+// page is the shape of a page of a window: PageTokens positions of every layer with that window, one after another. The window
+// 0 is that of layers that see everything.
+func (l Layout) page(window int) shape {
 	n := 0
-	for _, x := range l.Layers {
-		if x != nil {
-			_, bytes := x.Paged()
-			n += bytes
-		}
+	for _, cols := range l.pageCols(window) {
+		n += cols
 	}
-	return shape{page: true, head: l.Head, t: dtype.I8, rows: 1, cols: n}
+	return shape{page: true, window: window, head: l.Head, t: dtype.I8, rows: 1, cols: n}
+}
+
+// pages are the shapes of the pages of all tables in the order of Places.
+func (l Layout) pages() []shape {
+	list := []shape{l.page(0)}
+	for _, w := range l.Windows() {
+		list = append(list, l.page(w))
+	}
+	return list
 }
 
 // parts are the parts of the model that the layers belong to, for a split device.
@@ -142,30 +168,27 @@ func (l Layout) parts() []backend.Part {
 	return list
 }
 
-// pageCols is the layers' sizes in a page.
-func (l Layout) pageCols() []int {
+// pageCols is the layers' sizes in a page of a window.
+func (l Layout) pageCols(window int) []int {
 	list := make([]int, len(l.Layers))
 	for i, x := range l.Layers {
-		if x != nil {
+		if x != nil && x.Sees() == window {
 			_, list[i] = x.Paged()
 		}
 	}
 	return list
 }
 
-// FreeMemory is about how many bytes of pages of some layouts, as many of each, a device has memory
-// for.
-func FreeMemory(b backend.Backend, layouts ...Layout) int64 {
-	var parts []backend.Part
-	var cols []int
-	for _, l := range layouts {
-		parts, cols = append(parts, l.parts()...), append(cols, l.pageCols()...)
-	}
-	return backend.FreeParts(b, parts, cols)
-}
+// PageBytes is the memory of backend.PageTokens positions that stay.
+func (l Layout) PageBytes() int64 { return l.page(0).bytes() }
 
-// PageBytes is the memory of backend.PageTokens positions.
-func (l Layout) PageBytes() int64 { return l.page().bytes() }
+// WindowBytes is the maximum memory of the pages of windows in a Snapshot.
+func (l Layout) WindowBytes() (n int64) {
+	for _, p := range l.pages()[1:] {
+		n += int64(p.span(p.window-1)) * p.bytes()
+	}
+	return n
+}
 
 // RecurrentBytes is the memory of a sequence that does not depend on its length.
 func (l Layout) RecurrentBytes() int64 { return l.full(l.MaxDrafts).shape().bytes() }
@@ -178,9 +201,6 @@ func (l Layout) DeepDrafts() int { return deeper * l.MaxDrafts }
 
 // DeepBytes is RecurrentBytes of a deepened state.
 func (l Layout) DeepBytes() int64 { return l.full(l.DeepDrafts()).shape().bytes() }
-
-// pages is how many pages a number of tokens needs.
-func (l Layout) pages(tokens int) int { return l.page().pages(tokens) }
 
 // recurrent is the state of recurrent layers: one piece of memory with the tensors of
 // backend.Recurrent one after another, layer by layer.

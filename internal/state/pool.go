@@ -35,14 +35,15 @@ type Stats struct {
 	Budget int64 // maximum number of bytes handed out at a time
 	Used   int64 // handed out; a block with several references counts once
 	Spare  int64 // released and kept for the next
-	Pages  int   // among Used
+	Pages  int   // among Used, of layers that see everything
 	States int   // open
 }
 
 // shape is equal for pieces of memory that can replace one another.
 type shape struct {
 	page       bool
-	head       bool // see Layout: a split device places the head's memory elsewhere
+	window     int  // of the layers of a page: a split device places those of other layers elsewhere
+	head       bool // see Layout: likewise
 	t          dtype.Type
 	rows, cols int
 }
@@ -56,6 +57,17 @@ func (s shape) pages(tokens int) int {
 	}
 	return (max(tokens, 0) + backend.PageTokens - 1) / backend.PageTokens
 }
+
+// first is the first page that a token behind n others sees.
+func (s shape) first(n int) int {
+	if s.window == 0 {
+		return 0
+	}
+	return max(0, n+1-s.window) / backend.PageTokens
+}
+
+// span is the maximum number of pages that a number of consecutive tokens are in.
+func (s shape) span(tokens int) int { return s.pages(tokens + backend.PageTokens - 1) }
 
 // NewPool returns a pool with a budget in bytes.
 func NewPool(b backend.Backend, budget int64) *Pool {
@@ -85,7 +97,11 @@ func (p *Pool) OnFull(reclaim func(bytes int64)) { p.reclaim = reclaim }
 
 // Open returns an empty state of that layout.
 func (p *Pool) Open(l Layout) (*State, error) {
-	s := &State{pool: p, layout: l, page: l.page(), drafts: l.MaxDrafts}
+	s := &State{pool: p, layout: l, drafts: l.MaxDrafts}
+	for _, page := range l.pages() {
+		s.tables = append(s.tables, table{shape: page})
+	}
+	s.windows = make([]backend.Window, len(s.tables)-1)
 	if full := l.full(s.drafts); !full.empty() {
 		var err error
 		if s.recurrent, err = p.layered(full.shape(), l, full.cols); err != nil {
@@ -138,7 +154,9 @@ func (p *Pool) layered(s shape, l Layout, cols func() []int) (*Block, error) {
 }
 
 // newPage is a page of that layout.
-func (p *Pool) newPage(s shape, l Layout) (*Block, error) { return p.layered(s, l, l.pageCols) }
+func (p *Pool) newPage(s shape, l Layout) (*Block, error) {
+	return p.layered(s, l, func() []int { return l.pageCols(s.window) })
+}
 
 // take is block, with memory of alloc if there is no spare piece.
 func (p *Pool) take(s shape, alloc func() (backend.Tensor, error)) (*Block, error) {
@@ -208,7 +226,7 @@ func (p *Pool) put(b *Block) {
 func (p *Pool) book(s shape, n int) {
 	p.count(func(x *Stats) {
 		x.Used += int64(n) * s.bytes()
-		if s.page {
+		if s.page && s.window == 0 {
 			x.Pages += n
 		}
 	})

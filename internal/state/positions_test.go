@@ -31,12 +31,11 @@ func withImages(rng *rand.Rand, n int, pictures bool) (positions [][3]int32, pic
 // cutAndLoad restores the state after n tokens through the bytes of a snapshot.
 func cutAndLoad(t *testing.T, s *State, n int) {
 	t.Helper()
-	x, err := s.Save()
+	x, err := s.SaveFirst(n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	x.Cut(n)
 	data, err := x.AppendTo(nil)
 	if err != nil {
 		t.Fatal(err)

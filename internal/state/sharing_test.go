@@ -56,7 +56,7 @@ func (n toy) set(t *testing.T, x backend.Tensor, row int, v float32) {
 }
 
 // slots calls visit with the slot of position pos in the page of every layer, and its expected bytes.
-func slots(l Layout, h float32, pos int, visit func(at int, want []byte)) {
+func slots(l Layout, h float32, pos int, visit func(window, at int, want []byte)) {
 	for i, p := range l.Places() {
 		if l.Layers[i] == nil {
 			continue
@@ -67,7 +67,7 @@ func slots(l Layout, h float32, pos int, visit func(at int, want []byte)) {
 			want[j] = byte(int(h)>>(8*(j%2)) + i + j)
 		}
 		if len(want) > 0 {
-			visit(p.Page+pos%backend.PageTokens*len(want), want)
+			visit(p.Window, p.Page+pos%backend.PageTokens*len(want), want)
 		}
 	}
 }
@@ -82,8 +82,9 @@ func (n toy) feed(t *testing.T, s *State, before, tokens []int32, drafts int) {
 	}
 	for i, id := range tokens {
 		h = mix(h, id)
-		slots(s.layout, h, seq.Pos+i, func(at int, want []byte) {
-			page := seq.Pages[(seq.Pos+i)/backend.PageTokens]
+		slots(s.layout, h, seq.Pos+i, func(window, at int, want []byte) {
+			first, pages := seq.Table(&backend.Place{Window: window})
+			page := pages[(seq.Pos+i)/backend.PageTokens-first]
 			if err := n.b.WriteBytes(page.ColRange(at, at+len(want)), want); err != nil {
 				t.Fatal(err)
 			}
@@ -132,17 +133,28 @@ func (n toy) check(t *testing.T, what string, s *State, tokens []int32) {
 	if s.Len() != len(tokens) {
 		t.Fatalf("%s: %d tokens, want %d", what, s.Len(), len(tokens))
 	}
-	h, page := float32(0), make([]byte, s.layout.PageBytes())
+	h, pages := float32(0), make([][]byte, len(s.tables))
 	for i, id := range tokens {
 		h = mix(h, id)
-		if i%backend.PageTokens == 0 && len(page) > 0 {
-			if err := n.b.ReadBytes(page, s.tensors[i/backend.PageTokens]); err != nil {
-				t.Fatal(err)
+		for w := range s.tables {
+			x := &s.tables[w]
+			first := 0 // token that the next one sees
+			if x.shape.window > 0 {
+				first = max(0, len(tokens)+1-x.shape.window)
+			}
+			if x.shape.bytes() > 0 && i >= first && (i%backend.PageTokens == 0 || pages[w] == nil) {
+				pages[w] = make([]byte, x.shape.bytes())
+				if err := n.b.ReadBytes(pages[w], x.tensors[i/backend.PageTokens-x.first]); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-		slots(s.layout, h, i, func(at int, want []byte) {
-			if got := page[at:][:len(want)]; !bytes.Equal(got, want) {
-				t.Fatalf("%s: slot %d of %d is %v, want %v", what, i, len(tokens), got, want)
+		slots(s.layout, h, i, func(window, at int, want []byte) {
+			if pages[window] == nil { // no later token sees it
+				return
+			}
+			if got := pages[window][at:][:len(want)]; !bytes.Equal(got, want) {
+				t.Fatalf("%s: slot %d of %d, window %d, is %v, want %v", what, i, len(tokens), window, got, want)
 			}
 		})
 	}
@@ -180,6 +192,7 @@ func (n toy) check(t *testing.T, what string, s *State, tokens []int32) {
 type shadow struct {
 	s      *State
 	tokens []int32
+	loaded int // tokens that came with a snapshot
 }
 
 type shadowSnapshot struct {
@@ -244,7 +257,7 @@ func (r *random) save(x *shadow) {
 		r.t.Fatal(err)
 	}
 	y := &shadowSnapshot{x: snap, tokens: x.tokens}
-	y.before = snap.Detach(r.rng.IntN(len(snap.pages) + 1))
+	y.before = snap.Detach(r.rng.IntN(len(snap.tables[0]) + 1))
 	if r.rng.IntN(4) == 0 {
 		r.rewrite(y)
 	}
@@ -273,7 +286,7 @@ func (r *random) load(x *shadow) {
 	err := x.s.Load(y.x, y.before...)
 	switch {
 	case err == nil:
-		x.tokens = y.tokens
+		x.tokens, x.loaded = y.tokens, len(y.tokens)
 	case !errors.Is(err, ErrFull) || y.x.kept <= x.s.Drafts(): // only a deepened state takes more
 		r.t.Fatal(err)
 	default:
@@ -294,8 +307,10 @@ func (r *random) account() {
 	r.t.Helper()
 	refs := map[*Block]int{}
 	for _, x := range r.states {
-		for _, p := range x.s.pages {
-			refs[p]++
+		for i := range x.s.tables {
+			for _, p := range x.s.tables[i].pages {
+				refs[p]++
+			}
 		}
 		if x.s.recurrent != nil {
 			refs[x.s.recurrent]++
@@ -312,7 +327,7 @@ func (r *random) account() {
 			r.t.Fatalf("a block has %d references, want %d", b.refs, n)
 		}
 		used += b.Bytes()
-		if b.shape.page {
+		if b.shape.page && b.shape.window == 0 {
 			pages++
 		}
 	}
@@ -326,6 +341,21 @@ func (r *random) account() {
 	}
 }
 
+// truncate forgets tokens, a few of them at any time, unless there is recurrent memory.
+func (r *random) truncate(x *shadow) {
+	n := max(x.loaded, len(x.tokens)-r.rng.IntN(truncated))
+	if recurrent := len(x.s.delta) > 0; recurrent == x.s.CanTruncate(n) {
+		r.t.Fatalf("%+v: %d of %d tokens: %t", r.layout, n, len(x.tokens), recurrent)
+	}
+	if m := r.rng.IntN(len(x.tokens) + 1); x.s.CanTruncate(m) {
+		n = m
+	}
+	if x.s.CanTruncate(n) {
+		x.tokens, x.loaded = x.tokens[:n], min(x.loaded, n)
+		x.s.Truncate(n)
+	}
+}
+
 // TestSharedMemoryEqualsDeepCopies runs random operations on states of random layouts, in a
 // pool that is often full, and compares every state with a deep copy.
 func TestSharedMemoryEqualsDeepCopies(t *testing.T) {
@@ -335,7 +365,7 @@ func TestSharedMemoryEqualsDeepCopies(t *testing.T) {
 			if seed > 0 {
 				r.layout = randomLayout(r.rng)
 			}
-			r.pool = openPool(t, 6*r.layout.RecurrentBytes()+14*r.layout.PageBytes())
+			r.pool = openPool(t, 6*r.layout.RecurrentBytes()+14*r.layout.PageBytes()+6*r.layout.WindowBytes())
 			r.n = toy{r.pool.b}
 			for range 3 {
 				r.states = append(r.states, &shadow{s: mustOpen(t, r.pool, r.layout)})
@@ -354,15 +384,13 @@ func TestSharedMemoryEqualsDeepCopies(t *testing.T) {
 					x := r.pick()
 					x.s.Close()
 					if s, err := r.pool.Open(r.layout); err == nil {
-						x.s, x.tokens = s, nil
+						x.s, x.tokens, x.loaded = s, nil, 0
 					} else {
 						t.Fatal(err) // its memory was just released
 					}
 				}
-				if op := r.rng.IntN(20); op == 0 && r.layout.CanTruncate() {
-					x := r.pick()
-					x.tokens = x.tokens[:r.rng.IntN(len(x.tokens)+1)]
-					x.s.Truncate(len(x.tokens))
+				if op := r.rng.IntN(20); op == 0 {
+					r.truncate(r.pick())
 				}
 				for i, x := range r.states {
 					r.n.check(t, fmt.Sprintf("state %d", i), x.s, x.tokens)

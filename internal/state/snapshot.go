@@ -16,15 +16,24 @@ import (
 type Snapshot struct {
 	layout    Layout
 	len, kept int
-	pages     []*Block // without those that were detached
+	tables    [][]*Block // as of the state; without the pages that were detached from the first
 	detached  int
 	recurrent *Block
 	steps     []step
 }
 
 // Save takes a snapshot. Drafts that were not committed are not part of it.
-func (s *State) Save() (*Snapshot, error) {
-	x := &Snapshot{layout: s.layout, len: s.len, kept: s.kept, steps: slices.Clone(upTo(s.steps, s.len))}
+func (s *State) Save() (*Snapshot, error) { return s.SaveFirst(s.len) }
+
+// SaveFirst takes a snapshot of the first n tokens. If they are not all, CanTruncate must allow that.
+func (s *State) SaveFirst(n int) (*Snapshot, error) {
+	if n != s.len && !s.CanTruncate(n) {
+		panic(fmt.Sprintf("state: SaveFirst(%d) of %d tokens", n, s.len))
+	}
+	x := &Snapshot{layout: s.layout, len: n, steps: slices.Clone(upTo(s.steps, n))}
+	if n == s.len {
+		x.kept = s.kept
+	}
 	if s.delta != nil {
 		part := s.layout.copied(s.kept)
 		var err error
@@ -33,8 +42,13 @@ func (s *State) Save() (*Snapshot, error) {
 		}
 		copyRecurrent(s.pool.b, part.carve(x.recurrent.t), s.needed())
 	}
-	for _, p := range s.pages[:s.page.pages(s.len)] {
-		x.pages = append(x.pages, p.Retain())
+	for i := range s.tables {
+		t := &s.tables[i]
+		list := slices.Clone(t.pages[t.shape.first(n)-t.first : t.shape.pages(n)-t.first])
+		for _, p := range list {
+			p.Retain()
+		}
+		x.tables = append(x.tables, list)
 	}
 	return x, nil
 }
@@ -55,15 +69,21 @@ func (s *State) Load(from *Snapshot, before ...*Block) error {
 			return err
 		}
 	}
-	old := s.pages
-	s.pages, s.tensors = nil, s.tensors[:0]
-	for _, list := range [][]*Block{before, from.pages} {
-		for _, p := range list {
-			s.pages, s.tensors = append(s.pages, p.Retain()), append(s.tensors, p.t)
+	for i := range s.tables {
+		t := &s.tables[i]
+		old := t.pages
+		*t = table{shape: t.shape, first: t.shape.first(from.len), tensors: t.tensors[:0]}
+		if i == 0 {
+			for _, p := range before {
+				t.add(p.Retain())
+			}
 		}
-	}
-	for _, p := range old {
-		p.Release()
+		for _, p := range from.tables[i] {
+			t.add(p.Retain())
+		}
+		for _, p := range old {
+			p.Release()
+		}
 	}
 	s.len, s.kept, s.open = from.len, from.kept, 0
 	s.steps = append(s.steps[:0], from.steps...)
@@ -103,38 +123,25 @@ func (x *Snapshot) Len() int { return x.len }
 // Detached is the number of pages that come before the snapshot's own.
 func (x *Snapshot) Detached() int { return x.detached }
 
-// Cut forgets all but the first n tokens. A snapshot can forget some if its layout allows that
-// and no page was detached.
-func (x *Snapshot) Cut(n int) {
-	if n < 0 || n > x.len || n < x.len && !x.layout.CanTruncate() || x.detached > 0 {
-		panic(fmt.Sprintf("state: Cut(%d) of %d tokens, to truncate: %t, with %d pages detached",
-			n, x.len, x.layout.CanTruncate(), x.detached))
-	}
-	keep := x.layout.pages(n)
-	for _, p := range x.pages[keep:] {
-		p.Release()
-	}
-	x.pages, x.len, x.steps = x.pages[:keep], n, upTo(x.steps, n)
-}
-
-// Detach removes the first n pages from the snapshot. The caller owns their references and
-// passes them to Load. Without pages the result is empty.
+// Detach removes the first n pages of layers that see everything from the snapshot. The caller owns their references and
+// passes them to Load. Without such pages the result is empty.
 func (x *Snapshot) Detach(n int) []*Block {
 	if !x.layout.Paged() {
 		return nil
 	}
-	if n < 0 || n > len(x.pages) || x.detached > 0 {
-		panic(fmt.Sprintf("state: Detach(%d) of %d pages with %d detached", n, len(x.pages), x.detached))
+	own := &x.tables[0]
+	if n < 0 || n > len(*own) || x.detached > 0 {
+		panic(fmt.Sprintf("state: Detach(%d) of %d pages with %d detached", n, len(*own), x.detached))
 	}
-	pages := x.pages[:n:n]
-	x.pages, x.detached = x.pages[n:], n
+	pages := (*own)[:n:n]
+	*own, x.detached = (*own)[n:], n
 	return pages
 }
 
 // Blocks are the pieces of memory of the snapshot: its pages without those that were
 // detached, then the recurrent memory. They are valid until it is closed.
 func (x *Snapshot) Blocks() []*Block {
-	list := slices.Clip(x.pages)
+	list := slices.Concat(x.tables...)
 	if x.recurrent != nil {
 		list = append(list, x.recurrent)
 	}
@@ -191,7 +198,7 @@ func (x *Snapshot) AppendTo(dst []byte) ([]byte, error) {
 // ReadPage makes a page of that layout from the output of Block.AppendTo, and returns
 // the rest of data. Its contents are not checked.
 func (p *Pool) ReadPage(l Layout, data []byte) (page *Block, rest []byte, err error) {
-	s := l.page()
+	s := l.page(0)
 	return p.read(s, data, func() (*Block, error) { return p.newPage(s, l) })
 }
 
@@ -210,22 +217,31 @@ func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
 	}
 	number := func(i int) int { return int(binary.LittleEndian.Uint32(data[4*i:])) }
 	x := &Snapshot{layout: l, len: number(0), kept: number(1), detached: number(2)}
-	all := l.pages(x.len)
-	if x.kept > min(l.DeepDrafts(), x.len) || x.detached > all {
+	data = data[headerBytes:]
+	pages, missing := l.pages(), int64(0)
+	counts := make([]int, len(pages))
+	for i, s := range pages {
+		counts[i] = s.pages(x.len) - s.first(x.len)
+		missing += int64(counts[i]) * s.bytes()
+	}
+	if x.kept > min(l.DeepDrafts(), x.len) || x.detached > counts[0] {
 		return nil, fmt.Errorf("state: a snapshot of %d tokens, %d of them to replay, with %d pages detached", x.len, x.kept, x.detached)
 	}
-	data = data[headerBytes:]
-	var err error
-	if missing := int64(all-x.detached) * l.PageBytes(); missing > int64(len(data)) {
+	counts[0] -= x.detached
+	if missing -= int64(x.detached) * pages[0].bytes(); missing > int64(len(data)) {
 		return nil, fmt.Errorf("state: %d bytes for the pages of a snapshot, want %d", len(data), missing)
 	}
-	for range all - x.detached {
-		var b *Block
-		if b, data, err = p.ReadPage(l, data); err != nil {
-			x.Close()
-			return nil, err
+	var err error
+	for i, s := range pages {
+		x.tables = append(x.tables, nil)
+		for range counts[i] {
+			var b *Block
+			if b, data, err = p.read(s, data, func() (*Block, error) { return p.newPage(s, l) }); err != nil {
+				x.Close()
+				return nil, err
+			}
+			x.tables[i] = append(x.tables[i], b)
 		}
-		x.pages = append(x.pages, b)
 	}
 	if part := l.copied(x.kept); !part.empty() {
 		row := part.shape()

@@ -6,6 +6,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 )
@@ -15,14 +16,13 @@ import (
 type State struct {
 	pool   *Pool
 	layout Layout
-	page   shape // of each page
-	drafts int   // maximum number in one call
-	len    int   // tokens fed and committed
-	open   int   // drafts of the last call that Commit may still accept
-	kept   int   // accepted drafts of the last call
+	drafts int // maximum number in one call
+	len    int // tokens fed and committed
+	open   int // drafts of the last call that Commit may still accept
+	kept   int // accepted drafts of the last call
 
-	pages     []*Block
-	tensors   []backend.Tensor // of pages
+	tables    []table          // in the order of Layout.Places
+	windows   []backend.Window // tables[1:] in Seq
 	recurrent *Block
 	delta     []backend.Recurrent // in recurrent
 
@@ -31,33 +31,80 @@ type State struct {
 	positions [][3]int32 // memory for those that it is not given
 }
 
+// table is the pages of layers that see as many tokens as each other.
+type table struct {
+	shape   shape
+	first   int // released pages, which come before the others
+	had     int // end before Reserve
+	pages   []*Block
+	tensors []backend.Tensor // of pages
+}
+
+// add appends a page, whose reference the table owns.
+func (t *table) add(p *Block) { t.pages, t.tensors = append(t.pages, p), append(t.tensors, p.t) }
+
+// cut releases all pages but [from, to).
+func (t *table) cut(from, to int) {
+	from, to = from-t.first, to-t.first
+	if from == 0 && to == len(t.pages) {
+		return
+	}
+	for i, p := range t.pages {
+		if i < from || i >= to {
+			p.Release()
+		}
+	}
+	t.pages, t.tensors, t.first = slices.Delete(t.pages[:to], 0, from), slices.Delete(t.tensors[:to], 0, from), t.first+from
+}
+
+// end is the page behind the last.
+func (t *table) end() int { return t.first + len(t.pages) }
+
+// truncated is the number of tokens that a state without recurrent memory can forget at any time, if they were fed since Load. Pages
+// are released that many tokens late.
+const truncated = 16
+
 // Layout is what the state was opened with.
 func (s *State) Layout() Layout { return s.layout }
 
 // Len is the number of tokens fed. Drafts count once they are committed.
 func (s *State) Len() int { return s.len }
 
-// Reserve makes space for n more tokens, drafts included: missing pages are
+// Reserve makes space for n more tokens, drafts included: pages behind windows are released, missing pages are
 // added, and a page with other references is copied before it is written to. After ErrFull
 // the state is unchanged, and the caller may wait for memory or close a state.
 func (s *State) Reserve(n int) error {
-	need := s.page.pages(s.len + n)
-	for i := s.len / backend.PageTokens; i < min(need, len(s.pages)); i++ {
-		if err := s.own(i); err != nil {
+	for i := range s.tables {
+		t := &s.tables[i]
+		t.cut(max(t.first, t.shape.first(s.len-truncated)), t.end())
+		t.had = t.end()
+	}
+	for i := range s.tables {
+		if err := s.extend(&s.tables[i], n); err != nil {
+			for i := range s.tables {
+				t := &s.tables[i]
+				t.cut(t.first, t.had)
+			}
 			return err
 		}
 	}
-	had := len(s.pages)
-	for len(s.pages) < need {
-		p, err := s.pool.newPage(s.page, s.layout)
-		if err != nil {
-			for _, p := range s.pages[had:] {
-				p.Release()
-			}
-			s.pages, s.tensors = s.pages[:had], s.tensors[:had]
+	return nil
+}
+
+// extend makes space in a table for n more tokens.
+func (s *State) extend(t *table, n int) error {
+	need := t.shape.pages(s.len + n)
+	for p := s.len / backend.PageTokens; p < min(need, t.end()); p++ {
+		if err := s.own(t, p); err != nil {
 			return err
 		}
-		s.pages, s.tensors = append(s.pages, p), append(s.tensors, p.t)
+	}
+	for t.end() < need {
+		p, err := s.pool.newPage(t.shape, s.layout)
+		if err != nil {
+			return err
+		}
+		t.add(p)
 	}
 	return nil
 }
@@ -88,9 +135,10 @@ func (s *State) Deepen() error {
 	return nil
 }
 
-// own makes page i one without other references.
-func (s *State) own(i int) error {
-	p := s.pages[i]
+// own makes a page one without other references.
+func (s *State) own(t *table, page int) error {
+	i := page - t.first
+	p := t.pages[i]
 	if p.refs == 1 {
 		return nil
 	}
@@ -103,7 +151,7 @@ func (s *State) own(i int) error {
 	}
 	s.pool.b.Copy(c.t, p.t)
 	p.Release()
-	s.pages[i], s.tensors[i] = c, c.t
+	t.pages[i], t.tensors[i] = c, c.t
 	return nil
 }
 
@@ -117,18 +165,24 @@ func (s *State) Seq(first, n, drafts int, positions [][3]int32) backend.Seq {
 	if positions != nil && len(positions) != n {
 		panic(fmt.Sprintf("state: %d positions of %d tokens", len(positions), n))
 	}
-	need := s.page.pages(s.len + n)
-	if need > len(s.pages) {
-		panic(fmt.Sprintf("state: %d tokens after %d in %d pages", n, s.len, len(s.pages)))
-	}
-	for i := s.len / backend.PageTokens; i < need; i++ {
-		if s.pages[i].refs > 1 {
-			panic(fmt.Sprintf("state: %d tokens after %d would be written to a shared page", n, s.len))
+	for i := range s.tables {
+		t := &s.tables[i]
+		need := t.shape.pages(s.len + n)
+		if need > t.end() {
+			panic(fmt.Sprintf("state: %d tokens after %d in %d pages", n, s.len, t.end()))
+		}
+		for p := s.len / backend.PageTokens; p < need; p++ {
+			if t.pages[p-t.first].refs > 1 {
+				panic(fmt.Sprintf("state: %d tokens after %d would be written to a shared page", n, s.len))
+			}
+		}
+		if i > 0 {
+			s.windows[i-1] = backend.Window{First: t.first, Pages: t.tensors}
 		}
 	}
 	return backend.Seq{
 		First: first, N: n, Pos: s.len, Positions: s.place(n, positions), Drafts: drafts, Accepted: s.kept,
-		Pages: s.tensors, Delta: s.delta,
+		Pages: s.tables[0].tensors, Windows: s.windows, Delta: s.delta,
 	}
 }
 
@@ -150,10 +204,16 @@ func (s *State) Commit(n int) {
 	s.kept, s.open = n, 0
 }
 
-// Truncate forgets all but the first n tokens, which the layout must allow.
+// CanTruncate reports whether the state can forget all but the first n tokens, which are not drafts of the last call: recurrent
+// memory has all tokens in one, and behind windows no more than the last ones can be forgotten.
+func (s *State) CanTruncate(n int) bool {
+	return n >= 0 && n <= s.len && len(s.delta) == 0 && !slices.ContainsFunc(s.tables, func(t table) bool { return t.first > t.shape.first(n) })
+}
+
+// Truncate forgets all but the first n tokens, which CanTruncate must allow.
 func (s *State) Truncate(n int) {
-	if n < 0 || n > s.len || len(s.delta) > 0 {
-		panic(fmt.Sprintf("state: Truncate(%d) of %d tokens with %d recurrent layers", n, s.len, len(s.delta)))
+	if !s.CanTruncate(n) {
+		panic(fmt.Sprintf("state: Truncate(%d) of %d tokens with %d recurrent layers and %d windows", n, s.len, len(s.delta), len(s.windows)))
 	}
 	s.len, s.open, s.kept = n, 0, 0
 }
@@ -163,8 +223,9 @@ func (s *State) Close() {
 	if s.pool == nil {
 		return
 	}
-	for _, p := range s.pages {
-		p.Release()
+	for i := range s.tables {
+		t := &s.tables[i]
+		t.cut(t.end(), t.end())
 	}
 	s.recurrent.Release()
 	s.pool.count(func(x *Stats) { x.States-- })

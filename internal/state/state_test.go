@@ -285,11 +285,9 @@ func TestMistakesPanic(t *testing.T) {
 		return s, x
 	}
 	three, snap := saved(paged)
-	_, recurrent := saved(layout)
+	recurrent, _ := saved(layout)
 	_, parted := saved(paged)
 	page := parted.Detach(1)[0]
-	snap.Cut(3) // allowed: nothing is removed
-	recurrent.Cut(3)
 	for name, f := range map[string]func(){
 		"commit without drafts":       func() { s.Commit(1) },
 		"negative commit":             func() { s.Commit(-1) },
@@ -302,10 +300,9 @@ func TestMistakesPanic(t *testing.T) {
 		"recurrent truncate":          func() { s.Truncate(0) },
 		"negative truncate":           func() { three.Truncate(-1) },
 		"truncate to more":            func() { three.Truncate(4) },
-		"negative cut":                func() { snap.Cut(-1) },
-		"cut to more":                 func() { snap.Cut(4) },
-		"recurrent cut":               func() { recurrent.Cut(2) },
-		"cut of a part":               func() { parted.Cut(3) },
+		"negative cut":                func() { _, _ = three.SaveFirst(-1) },
+		"cut to more":                 func() { _, _ = three.SaveFirst(4) },
+		"recurrent cut":               func() { _, _ = recurrent.SaveFirst(2) },
 		"negative detach":             func() { snap.Detach(-1) },
 		"detach of more":              func() { snap.Detach(2) },
 		"detach twice":                func() { parted.Detach(0) },

@@ -1,0 +1,138 @@
+package state
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// TestWindowsHoldNoMoreThanTheirBound feeds 128k tokens in calls of any length to layers with windows, with drafts, and with snapshots
+// of which each has the pages that it needs. A pool of Need.Bytes is enough.
+func TestWindowsHoldNoMoreThanTheirBound(t *testing.T) {
+	const tokens, window, round = 128 << 10, 512, 512
+	l := Layout{MaxDrafts: 8, Layers: []Layer{
+		KV{Type: dtype.F16, Heads: 1, Key: 1, Value: 1, Window: window},
+		KV{Type: dtype.F16, Heads: 1, Key: 1, Value: 1, Window: 1},
+		Latent{Type: dtype.F16, Width: 1, Window: window},
+	}}
+	rng := rand.New(rand.NewPCG(1, 1))
+	b := openPool(t, 0).b
+	need := Need{Target: l, Round: round}
+	budget := need.Bytes(tokens)
+	if short := need.Bytes(window + 2*round); budget != short {
+		t.Errorf("%d tokens need %d bytes, %d need %d", tokens, budget, window+2*round, short)
+	}
+	p := NewPool(b, budget)
+	s := mustOpen(t, p, l)
+	most := 0
+	for s.Len() < tokens {
+		n := min(1+rng.IntN(round), tokens-s.Len())
+		if rng.IntN(2) > 0 {
+			n = min(n, 9)
+		}
+		if err := s.Reserve(n); err != nil {
+			t.Fatalf("%d tokens after %d: %v", n, s.Len(), err)
+		}
+		drafts := min(rng.IntN(9), n)
+		seq := s.Seq(0, n, drafts, nil)
+		for i, w := range l.Windows() {
+			x := &seq.Windows[i]
+			if from, to := max(0, seq.Pos+1-w)/backend.PageTokens, (seq.Pos+n+backend.PageTokens-1)/backend.PageTokens; x.First > from || x.First+len(x.Pages) < to {
+				t.Fatalf("window of %d: pages [%d, %d) for tokens [%d, %d)", w, x.First, x.First+len(x.Pages), seq.Pos, seq.Pos+n)
+			}
+		}
+		most = max(most, len(seq.Windows[0].Pages))
+		s.Fed(n, drafts)
+		s.Commit(rng.IntN(drafts + 1))
+	}
+	if bound := (window + truncated + round + 2*backend.PageTokens) / backend.PageTokens; most > bound || most < bound-2 {
+		t.Errorf("at most %d pages, want about %d", most, bound)
+	}
+	snap, err := s.Save()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(snap.Blocks()); got > window/backend.PageTokens+2 {
+		t.Errorf("a snapshot has %d pages", got)
+	}
+	snap.Close()
+	s.Close()
+	if x := p.Stats(); x.Used != 0 {
+		t.Errorf("after everything was closed: %+v", x)
+	}
+}
+
+// gemma is the state of a released model with the number of layers, of which every sixth sees everything.
+func gemma(layers, heads, wide, window int) (l Layout) {
+	for i := range layers {
+		if i%6 == 5 {
+			l.Layers = append(l.Layers, KV{Type: dtype.F16, Heads: wide, Key: 512, Value: 512})
+		} else {
+			l.Layers = append(l.Layers, KV{Type: dtype.F16, Heads: heads, Key: 256, Value: 256, Window: window})
+		}
+	}
+	return l
+}
+
+// TestMemoryOfWindows computes the memory of a sequence of Gemma 4 with 16 bits, in MB, with windows and without. A long one
+// takes hardly more than its layers without windows.
+func TestMemoryOfWindows(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		l                Layout
+		tokens           int
+		whole, all, save int64 // without windows; with them in rounds; in a snapshot
+	}{
+		{"12B", gemma(48, 8, 1, 1024), 32 << 10, 11274, 1082, 893},
+		{"12B", gemma(48, 8, 1, 1024), 128 << 10, 45097, 2692, 2503},
+		{"26B-A4B", gemma(30, 8, 2, 1024), 32 << 10, 7381, 1011, 893},
+		{"26B-A4B", gemma(30, 8, 2, 1024), 128 << 10, 29527, 3025, 2907},
+		{"31B", gemma(60, 16, 4, 1024), 32 << 10, 29527, 4047, 3575},
+		{"31B", gemma(60, 16, 4, 1024), 128 << 10, 118111, 12100, 11628},
+	} {
+		m := (&mixture{layout: c.l}).whole()
+		saved := int64(c.tokens/backend.PageTokens)*c.l.PageBytes() + c.l.WindowBytes()
+		got := []int64{m.layout.Bytes(c.tokens) / 1e6, c.l.Bytes(c.tokens) / 1e6, saved / 1e6}
+		if want := []int64{c.whole, c.all, c.save}; !slices.Equal(got, want) {
+			t.Errorf("%s with %d tokens: %d MB, want %d", c.name, c.tokens, got, want)
+		}
+		sum := int64(0)
+		for _, n := range c.l.LayerBytes(c.tokens) {
+			sum += n
+		}
+		if sum != c.l.Bytes(c.tokens) {
+			t.Error(fmt.Sprint(c.name, ": the layers together take ", sum))
+		}
+	}
+}
+
+// TestSnapshotsHaveWhatTheNextTokenSees loads snapshots of all lengths.
+func TestSnapshotsHaveWhatTheNextTokenSees(t *testing.T) {
+	p := openPool(t, 1<<20)
+	n := toy{p.b}
+	l := Layout{Layers: []Layer{KV{Type: dtype.F16, Heads: 1, Key: 1, Value: 1, Window: 10}, KV{Type: dtype.F16, Heads: 1, Key: 1, Value: 1, Window: 1}}}
+	s, other := mustOpen(t, p, l), mustOpen(t, p, l)
+	var text []int32
+	for i := range int32(150) {
+		if err := s.Reserve(1); err != nil {
+			t.Fatal(err)
+		}
+		n.feed(t, s, text, []int32{i}, 0)
+		text = append(text, i)
+		x, err := s.Save()
+		if err == nil {
+			err = other.Load(x)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.check(t, "loaded", other, text)
+		if x.Close(); other.CanTruncate(0) && i > 80 {
+			t.Errorf("%d tokens can be forgotten", i+1)
+		}
+	}
+}
