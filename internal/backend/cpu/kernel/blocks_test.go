@@ -90,7 +90,7 @@ func mildHalves(m *dtype.Matrix, r *rand.Rand) {
 // set, and their numbers are those of the file.
 func TestBlocksEqualTheirTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(51, 1))
-	list := runnable()
+	list := accelerated(runnable())
 	s := make([]Scratch, len(list))
 	for _, c := range blockCases(cases(50), r) {
 		m := randomBlocks(c, r)
@@ -123,7 +123,7 @@ func TestBlocksEqualTheirTwin(t *testing.T) {
 func TestSeveralTurnsEqualTheirTwin(t *testing.T) {
 	const n, k, m, times = 2*Tile + 1, 9 * 256, 19, 27
 	r := rand.New(rand.NewPCG(55, 1))
-	list := slices.DeleteFunc(runnable(), func(s Set) bool { return s.Name == Generic.Name })
+	list := accelerated(runnable())
 	weights := []dtype.Matrix{
 		randomWeights(integerCase{dtype.ZeroPoint, 8, 128, dtype.BF16, true, n, k, m, 0}, r),
 		randomWeights(integerCase{dtype.ZeroPoint, 4, 128, dtype.F16, true, n, k, m, 0}, r),
@@ -151,7 +151,7 @@ func TestSeveralTurnsEqualTheirTwin(t *testing.T) {
 // nothing on the way to their sum.
 func TestBlocksOfExtremesEqualTheirTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(54, 1))
-	list := runnable()
+	list := accelerated(runnable())
 	for _, f := range blockFormats {
 		for i, fill := range []byte{0x00, 0xff, 0x0f, 0x80, 0x7f} {
 			for _, m := range []int{1, 2, 3, 4, 8, 17} {

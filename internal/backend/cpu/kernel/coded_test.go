@@ -85,10 +85,7 @@ func TestCodedPagesEqualGeneric(t *testing.T) {
 	if testing.Short() {
 		trials = 25
 	}
-	for _, set := range runnable() {
-		if set.Name == "generic" {
-			continue
-		}
+	for _, set := range accelerated(runnable()) {
 		rng := rand.New(rand.NewPCG(9, 9))
 		for range trials {
 			key, value, queries := 1+rng.IntN(300), 1+rng.IntN(300), 1+rng.IntN(Lanes)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -19,6 +20,14 @@ func runnable() []Set {
 		}
 	}
 	return list
+}
+
+// accelerated is a list of them without portable code, which need not be compared with itself, unless it is all there is.
+func accelerated(list []Set) []Set {
+	if len(list) == 1 {
+		return list
+	}
+	return slices.DeleteFunc(list, func(s Set) bool { return s.Name == Generic.Name })
 }
 
 // distinct lists those of them whose parts differ: sets share most of their kernels, and the same one
@@ -181,7 +190,7 @@ func TestFloatProductEqualsGeneric(t *testing.T) {
 		size := (to - from) * rows * Tile
 		want = Grow(want, size)
 		floatTiles(want, w, 1, from, to, x, &s)
-		for _, set := range distinct(floatPart) {
+		for _, set := range accelerated(distinct(floatPart)) {
 			got = Grow(got, size)
 			for j := range got {
 				got[j] = float32(math.NaN())
@@ -201,7 +210,7 @@ func TestFloatProductEqualsGeneric(t *testing.T) {
 func TestFloatProductIsRowExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 2))
 	var s Scratch
-	for _, set := range distinct(floatPart) {
+	for _, set := range accelerated(distinct(floatPart)) {
 		for i := range 150 {
 			m := oddMatrix(rng, 1+rng.IntN(60), false)
 			w := packed(t, floats, heap, m)

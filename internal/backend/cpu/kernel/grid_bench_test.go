@@ -13,10 +13,7 @@ import (
 func BenchmarkGrid(b *testing.B) {
 	const n, k = 512, 4096
 	r := rand.New(rand.NewPCG(71, 1))
-	for _, set := range runnable() {
-		if set.Name == "generic" {
-			continue
-		}
+	for _, set := range accelerated(runnable()) {
 		for _, f := range append([]dtype.Format{dtype.Q4K}, gridFormats...) {
 			w := packed(b, integers, heap, randomBlocks(blockCase{format: f, rows: n, cols: k}, r))
 			per := func(b *testing.B) { b.ReportMetric(float64(b.N)*n*k/b.Elapsed().Seconds()/1e9, "Gweights/s") }

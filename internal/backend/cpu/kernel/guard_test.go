@@ -41,7 +41,7 @@ func floatsOf(b []byte) []float32 {
 // cannot be touched.
 func TestFloatProductKeepsToItsBuffers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 3))
-	for _, set := range distinct(floatPart) {
+	for _, set := range accelerated(distinct(floatPart)) {
 		for i := range 120 {
 			m := oddMatrix(rng, 1+rng.IntN(40), false)
 			w := packed(t, floats, func(n int) []byte { return guarded(t, n) }, m)

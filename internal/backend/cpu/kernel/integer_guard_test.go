@@ -13,7 +13,7 @@ import (
 // before memory that cannot be touched.
 func TestIntegerProductKeepsToItsBuffers(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
-	for _, set := range runnable() {
+	for _, set := range accelerated(runnable()) {
 		for i := range 200 {
 			var m dtype.Matrix
 			var rows int

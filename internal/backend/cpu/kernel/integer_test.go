@@ -219,7 +219,7 @@ func rowCases() []integerCase {
 
 func TestIntegerProductEqualsGeneric(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	list := runnable()
+	list := accelerated(runnable())
 	s := make([]Scratch, len(list))
 	fixed := rowCases()
 	if !testing.Short() {
@@ -251,7 +251,7 @@ func TestIntegerProductEqualsGeneric(t *testing.T) {
 
 func TestIntegerProductIsRowExact(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for _, set := range runnable() {
+	for _, set := range accelerated(runnable()) {
 		var s Scratch
 		for range cases(150) {
 			c := randomCase(r)
@@ -272,7 +272,7 @@ func TestIntegerProductIsRowExact(t *testing.T) {
 
 func TestQuantizeEqualsGeneric(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	list := distinct(func(set Set) func([]byte, []float32, int, place) { return set.quantize })
+	list := accelerated(distinct(func(set Set) func([]byte, []float32, int, place) { return set.quantize }))
 	for range cases(2000) {
 		how := rounding{group: 16 * (1 + r.IntN(9)), raise: codeOffset}
 		if r.IntN(2) == 0 {

@@ -103,7 +103,7 @@ func TestStackOfZeroPointsIsOfOneKind(t *testing.T) {
 // overflow nothing on the way to their sum.
 func TestZeroPointsOfExtremesEqualTheirTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(61, 5))
-	list := runnable()
+	list := accelerated(runnable())
 	for i, c := range pointedCases() {
 		m := randomWeights(c, r)
 		for j := range m.Data {

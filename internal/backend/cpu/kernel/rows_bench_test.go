@@ -16,7 +16,7 @@ import (
 // second cache, and the first quartiles with weights from memory.
 func BenchmarkIntegerSets(b *testing.B) {
 	r := rand.New(rand.NewPCG(8, 9))
-	list := slices.DeleteFunc(runnable(), func(s Set) bool { return s.Name == Generic.Name })
+	list := accelerated(runnable())
 	for _, f := range []string{"affine4", "affine8", "Q4_0", "Q4_K", "Q6_K", "affine6"} {
 		matrix := func(n, k int) dtype.Matrix {
 			if bits, ok := strings.CutPrefix(f, "affine"); ok {

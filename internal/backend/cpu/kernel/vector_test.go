@@ -32,10 +32,8 @@ func newVectorTrials(t *testing.T) []*vectorTrial {
 		set.Vector.Coded = Coded{} // has tests of its own
 		return set.Vector
 	}
-	for _, set := range distinct(part) {
-		if set.Name != "generic" {
-			list = append(list, newVectorTrial(t, &set))
-		}
+	for _, set := range accelerated(distinct(part)) {
+		list = append(list, newVectorTrial(t, &set))
 	}
 	return list
 }
