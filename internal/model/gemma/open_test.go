@@ -68,17 +68,18 @@ func TestModelEqualsReference(t *testing.T) {
 // remembered compares what the last layers with memory of both kinds have of the prompt.
 func remembered(t *testing.T) func(*golden.Worst, *rig, *state.State, *golden.Fixture) {
 	return func(worst *golden.Worst, r *rig, s *state.State, f *golden.Fixture) {
-		page := s.Seq(0, 0, 0, nil).Pages[0]
-		data := make([]byte, page.Cols)
-		if err := r.B.ReadBytes(data, page); err != nil {
-			t.Fatal(err)
-		}
+		seq := s.Seq(0, 0, 0, nil)
 		c := r.Model.(*network.Model).Config.(*config)
 		places := r.Layout().Places()
 		for k, name := range kindNames {
 			layer := len(c.kinds) - c.shared - 1
 			for int(c.kinds[layer]) != k {
 				layer--
+			}
+			_, pages := seq.Table(&places[layer])
+			data := make([]byte, pages[0].Cols)
+			if err := r.B.ReadBytes(data, pages[0]); err != nil {
+				t.Fatal(err)
 			}
 			at := places[layer].Page
 			for _, part := range []string{"key", "value"} {
