@@ -40,10 +40,10 @@ func TestRoundsInFlightChangeNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			device, _ := staged(t)
 			m, b := embeddingOn(t, name, device)
-			workloadsChangeNothing(t, m, b, 8, func(i int, w *workload) {
+			workloadsChangeNothing(t, m, b, 5, func(i int, w *workload) {
 				w.options.Groups = 1 + i%4
 				for j := range w.pieces { // beside offline requests there is one group
-					w.pieces[j].Offline = w.pieces[j].Offline && i < 4
+					w.pieces[j].Offline = w.pieces[j].Offline && i < 2
 				}
 			})
 			if b.most < 3 || b.flying != 0 {
@@ -55,7 +55,7 @@ func TestRoundsInFlightChangeNothing(t *testing.T) {
 
 // TestFailureInFlightEndsNoRequest has a stage fail once, at any of its calls, while other rounds are in flight.
 func TestFailureInFlightEndsNoRequest(t *testing.T) {
-	step := 61
+	step := 127
 	if long {
 		step = 3
 	}

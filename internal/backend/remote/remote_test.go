@@ -29,11 +29,11 @@ func TestConformance(t *testing.T) {
 func TestConformanceWithDelay(t *testing.T) {
 	n := backendtest.StartNode(t, backend.Options{Threads: 1})
 	b := backendtest.Remote(t, backend.Options{}, remote.Options{Dial: n.Dial(100 * time.Microsecond)})
-	backendtest.Brief(t).Only("Host", "Copy", "Embed", "Attend", "DeltaNet", "Pass").Run(t, b)
+	backendtest.Brief(t).Only("Copy", "DeltaNet", "Pass").Run(t, b)
 }
 
-// secured is a device of a node over TLS.
-func secured(t *testing.T) backend.Backend {
+// secured is a node over TLS, and how it is reached.
+func secured(t *testing.T) (*backendtest.Node, remote.Options) {
 	t.Helper()
 	key, err := link.New()
 	if err != nil {
@@ -54,13 +54,13 @@ func secured(t *testing.T) backend.Backend {
 	n.StartOn(t, l)
 	t.Cleanup(n.Stop)
 	leader, at := link.Dialer{Identity: key, Token: token}, link.Address{HostPort: n.Addr, Node: key.Fingerprint()}
-	return open(t, n, remote.Options{Dial: func(ctx context.Context) (net.Conn, error) {
+	return n, remote.Options{Name: "desk", Dial: func(ctx context.Context) (net.Conn, error) {
 		c, err := leader.Dial(ctx, at)
 		if err == nil && c.Peer != at.Node {
 			t.Error("a connection without TLS")
 		}
 		return c, err
-	}})
+	}}
 }
 
 // A part of the suite over TLS: frames of all sizes cross. The long version has all of it.
@@ -69,7 +69,8 @@ func TestConformanceOverTLS(t *testing.T) {
 	if !long {
 		s = s.Only("Host", "Load", "Top", "Attend", "DeltaNet", "Pass")
 	}
-	s.Run(t, secured(t))
+	n, o := secured(t)
+	s.Run(t, open(t, n, o))
 }
 
 // changing is a connection that replaces texts in what is sent and received.
@@ -162,9 +163,9 @@ func gained(t *testing.T, before int) {
 }
 
 func TestSecondLeaderIsRefused(t *testing.T) {
-	n := backendtest.StartNode(t, backend.Options{Threads: 1})
-	first := open(t, n, remote.Options{})
-	_, err := remote.Open(t.Context(), remote.Options{Name: "desk", Dial: n.Dial(0)})
+	n, o := secured(t)
+	first := open(t, n, o)
+	_, err := remote.Open(t.Context(), o)
 	if err == nil || !strings.Contains(err.Error(), "node desk: the node serves the leader at 127.0.0.1:") {
 		t.Errorf("the second leader: %v", err)
 	}
@@ -177,7 +178,8 @@ func TestSecondLeaderIsRefused(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second := open(t, n, remote.Options{Wait: 10 * time.Second, OpenWait: 10 * time.Second}) // once the first has gone
+	o.OpenWait = 10 * time.Second
+	second := open(t, n, o) // once the first has gone
 	if x := read(t, second, vector(t, second, 3)); x[0] != 3 {
 		t.Errorf("the second leader reads %v", x)
 	}

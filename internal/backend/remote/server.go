@@ -57,8 +57,8 @@ func (s *Server) Status() Status {
 	return Status{}
 }
 
-// Serve accepts leaders, on connections that are secure, until ctx is done, and then returns nil once everything is closed.
-// It returns an error if the listener fails, or if the device is lost: another process has to open it.
+// Serve accepts leaders until ctx is done, and then returns nil once everything is closed. If the listener has a method Secure, as
+// link.Listener has, connections begin with it. Serve returns an error if the listener fails, or if the device is lost: another process has to open it.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -75,7 +75,16 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 			defer stop()
 			defer c.Close() //nolint:errcheck // the peer has what it was sent
-			if err := rescue.Do(func() error { return s.connect(c) }); backend.Lost(err) {
+			peer := c
+			if l, ok := l.(interface {
+				Secure(c net.Conn) (net.Conn, error)
+			}); ok {
+				var err error
+				if peer, err = l.Secure(c); err != nil {
+					return // the listener has told it
+				}
+			}
+			if err := rescue.Do(func() error { return s.connect(peer) }); backend.Lost(err) {
 				cancel(err)
 			} else if err != nil && ctx.Err() == nil {
 				s.log().Warn("a connection ends", "peer", c.RemoteAddr().String(), "error", err)

@@ -80,10 +80,14 @@ func listen(t testing.TB, o Options, remote bool) *node {
 			if err != nil {
 				return
 			}
-			n.mu.Lock()
-			n.peers = append(n.peers, c.(*Conn).Peer)
-			n.mu.Unlock()
 			all.Go(func() {
+				c, err := n.Secure(c)
+				if err != nil {
+					return
+				}
+				n.mu.Lock()
+				n.peers = append(n.peers, c.(*Conn).Peer)
+				n.mu.Unlock()
 				_, _ = io.Copy(c, c) // until the other side ends
 				_ = c.Close()
 			})

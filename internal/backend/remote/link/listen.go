@@ -28,17 +28,11 @@ type Options struct {
 // silent ones keeps no leader out, as its handshake takes milliseconds.
 const maxPending = 64
 
-// Listener accepts connections of leaders that have proved who they are.
+// Listener accepts connections whose other side proves who it is in Secure.
 type Listener struct {
-	raw  net.Listener
+	net.Listener
 	o    Options
 	open bool // within this machine, and everyone there may connect
-
-	ready chan *Conn
-	ended chan struct{} // closed by Close, or when nothing is accepted anymore
-	end   sync.Once
-	err   error // of accepting; read after ended
-	all   sync.WaitGroup
 
 	mu      sync.Mutex
 	pending []net.Conn // the oldest first
@@ -50,88 +44,33 @@ func Listen(l net.Listener, o Options) (*Listener, error) {
 	if !known && !local(l.Addr()) {
 		return nil, refusef("%s can be reached from other machines: name the leaders that may use the node by their fingerprints, or share a token with them", l.Addr())
 	}
-	x := &Listener{raw: l, o: o, open: !known, ready: make(chan *Conn), ended: make(chan struct{})}
-	x.all.Go(x.accept)
-	return x, nil
+	return &Listener{Listener: l, o: o, open: !known}, nil
 }
 
-// Addr implements net.Listener.
-func (l *Listener) Addr() net.Addr { return l.raw.Addr() }
-
-// Accept returns the next connection, a *Conn. It implements net.Listener.
+// Accept waits for a connection, also while the system has no files for one.
 func (l *Listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.ready:
-		return c, nil
-	case <-l.ended:
-		return nil, l.err
-	}
-}
-
-// Close ends the listener and all handshakes. Connections that were accepted stay.
-func (l *Listener) Close() error {
-	err := l.raw.Close()
-	l.stop(net.ErrClosed)
-	l.mu.Lock()
-	for _, c := range l.pending {
-		_ = c.Close() // its handshake ends with an error
-	}
-	l.mu.Unlock()
-	l.all.Wait()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-// stop makes err the answer to all further calls of Accept.
-func (l *Listener) stop(err error) {
-	l.end.Do(func() {
-		l.err = err
-		close(l.ended)
-	})
-}
-
-// accept begins handshakes until the listener is closed.
-func (l *Listener) accept() {
-	for pause := time.Millisecond; ; {
-		raw, err := l.raw.Accept()
-		switch {
-		case err == nil:
-			pause = time.Millisecond
-			l.all.Go(func() { l.welcome(raw) })
-			continue
-		case errors.Is(err, net.ErrClosed):
-			l.stop(err)
-			return
+	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+		c, err := l.Listener.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return c, err
 		}
-		// Such as too many open files, which passes.
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, time.Second)
-		case <-l.ended:
-			return
-		}
+		time.Sleep(pause)
 	}
 }
 
-// welcome is the node's side of a handshake.
-func (l *Listener) welcome(raw net.Conn) {
+// Secure is the handshake on a connection that was accepted. After an error, which Refused is told, the connection is closed.
+func (l *Listener) Secure(raw net.Conn) (c net.Conn, err error) {
 	l.mu.Lock()
 	if l.pending = append(l.pending, raw); len(l.pending) > maxPending {
 		_ = l.pending[0].Close() // its handshake ends with an error
 		l.pending = slices.Delete(l.pending, 0, 1)
 	}
 	l.mu.Unlock()
-	var c *Conn
-	err := raw.SetDeadline(time.Now().Add(handshakeTime))
-	if err == nil {
+	if err = raw.SetDeadline(time.Now().Add(handshakeTime)); err == nil {
 		err = rescue.Do(func() (err error) { c, err = l.greet(raw); return err })
 	}
 	l.mu.Lock()
-	if i := slices.Index(l.pending, raw); i >= 0 {
-		l.pending = slices.Delete(l.pending, i, i+1)
-	}
+	l.pending = slices.DeleteFunc(l.pending, func(c net.Conn) bool { return c == raw })
 	l.mu.Unlock()
 	if err == nil {
 		err = raw.SetDeadline(time.Time{})
@@ -141,13 +80,9 @@ func (l *Listener) welcome(raw net.Conn) {
 		if l.o.Refused != nil {
 			l.o.Refused(raw.RemoteAddr(), err)
 		}
-		return
+		return nil, err
 	}
-	select {
-	case l.ready <- c:
-	case <-l.ended:
-		_ = c.Close() // it is not accepted anymore
-	}
+	return c, nil
 }
 
 // tlsRecord is the first byte of a TLS connection: the type of a record with a handshake.
