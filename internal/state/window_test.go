@@ -1,9 +1,7 @@
 package state
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -63,50 +61,6 @@ func TestWindowsHoldNoMoreThanTheirBound(t *testing.T) {
 	s.Close()
 	if x := p.Stats(); x.Used != 0 {
 		t.Errorf("after everything was closed: %+v", x)
-	}
-}
-
-// gemma is the state of a released model with the number of layers, of which every sixth sees everything.
-func gemma(layers, heads, wide, window int) (l Layout) {
-	for i := range layers {
-		if i%6 == 5 {
-			l.Layers = append(l.Layers, KV{Type: dtype.F16, Heads: wide, Key: 512, Value: 512})
-		} else {
-			l.Layers = append(l.Layers, KV{Type: dtype.F16, Heads: heads, Key: 256, Value: 256, Window: window})
-		}
-	}
-	return l
-}
-
-// TestMemoryOfWindows computes the memory of a sequence of Gemma 4 with 16 bits, in MB, with windows and without. A long one
-// takes hardly more than its layers without windows.
-func TestMemoryOfWindows(t *testing.T) {
-	for _, c := range []struct {
-		name             string
-		l                Layout
-		tokens           int
-		whole, all, save int64 // without windows; with them in rounds; in a snapshot
-	}{
-		{"12B", gemma(48, 8, 1, 1024), 32 << 10, 11274, 1082, 893},
-		{"12B", gemma(48, 8, 1, 1024), 128 << 10, 45097, 2692, 2503},
-		{"26B-A4B", gemma(30, 8, 2, 1024), 32 << 10, 7381, 1011, 893},
-		{"26B-A4B", gemma(30, 8, 2, 1024), 128 << 10, 29527, 3025, 2907},
-		{"31B", gemma(60, 16, 4, 1024), 32 << 10, 29527, 4047, 3575},
-		{"31B", gemma(60, 16, 4, 1024), 128 << 10, 118111, 12100, 11628},
-	} {
-		m := (&mixture{layout: c.l}).whole()
-		saved := int64(c.tokens/backend.PageTokens)*c.l.PageBytes() + c.l.WindowBytes()
-		got := []int64{m.layout.Bytes(c.tokens) / 1e6, c.l.Bytes(c.tokens) / 1e6, saved / 1e6}
-		if want := []int64{c.whole, c.all, c.save}; !slices.Equal(got, want) {
-			t.Errorf("%s with %d tokens: %d MB, want %d", c.name, c.tokens, got, want)
-		}
-		sum := int64(0)
-		for _, n := range c.l.LayerBytes(c.tokens) {
-			sum += n
-		}
-		if sum != c.l.Bytes(c.tokens) {
-			t.Error(fmt.Sprint(c.name, ": the layers together take ", sum))
-		}
 	}
 }
 

@@ -41,7 +41,7 @@ func (c *attendCase) released(r *rig, window int, pass func(p backend.Pass, queu
 	const n = 4 // rows of a sequence in a pass
 	layer, at := c.layer(r), c.place(attendLayer)
 	layer.Window, at.Window = window, 2
-	befores := []int{187, 3, 131}
+	befores := []int{190, 3, 131} // the first releases a page between the passes
 	var texts []*projections
 	var list []*attended
 	for _, before := range befores {
