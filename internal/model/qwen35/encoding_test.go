@@ -59,7 +59,7 @@ var encodedPrompt = []int32{3, 14}
 func encodedModels(t *testing.T) map[string]*folder {
 	t.Helper()
 	list := map[string]*folder{"moe": smallFixture(t, "moe")}
-	if !testing.Short() {
+	if long {
 		list["dense"] = smallFixture(t, "dense")
 	}
 	return list

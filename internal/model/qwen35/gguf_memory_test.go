@@ -59,7 +59,11 @@ func wideGGUF(t *testing.T, typ string) string {
 // TestGGUFStaysAtItsSize loads files in superblocks that have columns of two value heads each: they take two percent more
 // memory than the file at most. On a GPU, whose kernels read the factors of groups as whole bytes, it is four.
 func TestGGUFStaysAtItsSize(t *testing.T) {
-	for _, typ := range []string{"Q4_K", "Q5_K", "Q6_K", "IQ4_XS", "IQ3_XXS", "IQ2_XS"} {
+	types := []string{"Q4_K", "IQ2_XS"}
+	if long {
+		types = append(types, "Q5_K", "Q6_K", "IQ4_XS", "IQ3_XXS")
+	}
+	for _, typ := range types {
 		t.Run(fmt.Sprintf("type=%s", typ), func(t *testing.T) {
 			path := wideGGUF(t, typ)
 			f, err := gguf.Open(path)
