@@ -239,16 +239,27 @@ func (r *modelRun) warm() error {
 				return err
 			}
 		}
-		if _, err := r.seq.TimeDraft(r.tokens(1), 0, 1, 0); err != nil {
+		if _, err := r.timeDraft(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// drafter drafts from the whole vocabulary.
+// drafter drafts from the whole vocabulary with the model's head; nil: it has none.
 func (r *modelRun) drafter() spec.Drafter {
+	if r.m.Head() == nil {
+		return nil
+	}
 	return mtp.New(r.m.Head(), mtp.Options{Vocab: r.m.Info().Vocab, DraftVocab: -1})
+}
+
+// timeDraft is how long the head takes for a draft token, nothing if there is no head.
+func (r *modelRun) timeDraft() (time.Duration, error) {
+	if r.m.Head() == nil {
+		return 0, nil
+	}
+	return r.seq.TimeDraft(r.tokens(1), 0, 1, 0)
 }
 
 // tokens are n ids. Which they are does not matter for the time.
@@ -272,9 +283,10 @@ func (r *modelRun) repeat() error {
 			return err
 		}
 	}
-	last := r.tokens(1)
-	if err := r.steady(&r.draft, func() (time.Duration, error) { return r.seq.TimeDraft(last, 0, 1, 0) }); err != nil {
-		return err
+	if r.m.Head() != nil {
+		if err := r.steady(&r.draft, r.timeDraft); err != nil {
+			return err
+		}
 	}
 	for i, n := range r.o.Prompts {
 		s, err := r.begin()
@@ -321,8 +333,10 @@ func (r *modelRun) report(out *ModelReport) {
 		p.OfRead = p.GBs / out.ReadGBs
 		out.Passes, out.Shares = append(out.Passes, p), append(out.Shares, t.shares)
 	}
-	seconds := measure.Median(r.draft.seconds)
-	out.Draft, out.DraftShare = Pass{Rows: 1, Seconds: seconds, OfOne: seconds / one}, r.draft.shares
+	if len(r.draft.seconds) > 0 {
+		seconds := measure.Median(r.draft.seconds)
+		out.Draft, out.DraftShare = Pass{Rows: 1, Seconds: seconds, OfOne: seconds / one}, r.draft.shares
+	}
 	for i, t := range r.prompts {
 		n, seconds := r.o.Prompts[i], measure.Median(t.seconds)
 		out.Prompts = append(out.Prompts, Prefill{Tokens: n, Seconds: seconds, TokensPerSec: float64(n) / seconds, GOps: t.ops / seconds / 1e9, Shares: t.shares})

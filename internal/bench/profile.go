@@ -15,20 +15,23 @@ func (r *modelRun) profile(p backend.Profiler, out *ModelReport) error {
 	if _, err := r.seq.Prefill(r.tokens(1), 1); err != nil { // a prompt may have taken the rows of the last pass
 		return err
 	}
-	if _, err := r.seq.TimeDraft(r.tokens(1), 0, 1, 0); err != nil {
-		return err
+	if r.m.Head() != nil {
+		if _, err := r.timeDraft(); err != nil {
+			return err
+		}
+		costs, err := p.Profile(r.o.Repeats)
+		if err != nil {
+			return err
+		}
+		out.DraftKernels, out.DraftShare = costs, kernelShares(costs, out.Draft.Seconds)
 	}
-	costs, err := p.Profile(r.o.Repeats)
-	if err != nil {
-		return err
-	}
-	out.DraftKernels, out.DraftShare = costs, kernelShares(costs, out.Draft.Seconds)
 	for i, rows := range r.o.Rows {
 		// Rows of which all are wanted, and none is verified: what a profile leaves cannot be.
 		if _, err := r.seq.Prefill(r.tokens(rows), rows); err != nil {
 			return err
 		}
-		if costs, err = p.Profile(r.o.Repeats); err != nil {
+		costs, err := p.Profile(r.o.Repeats)
+		if err != nil {
 			return err
 		}
 		out.Kernels, out.Shares[i] = append(out.Kernels, costs), kernelShares(costs, out.Passes[i].Seconds)
@@ -37,7 +40,8 @@ func (r *modelRun) profile(p backend.Profiler, out *ModelReport) error {
 		if _, err := r.seq.Prefill(r.tokens(n), 1); err != nil {
 			return err
 		}
-		if costs, err = p.Profile(r.o.Repeats); err != nil {
+		costs, err := p.Profile(r.o.Repeats)
+		if err != nil {
 			return err
 		}
 		out.Prompts[i].Kernels, out.Prompts[i].Shares = costs, kernelShares(costs, out.Prompts[i].Seconds)

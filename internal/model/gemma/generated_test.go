@@ -3,6 +3,9 @@ package gemma
 import (
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
@@ -22,6 +25,35 @@ func TestGenerateCountsAsPublished(t *testing.T) {
 		}
 		if all != want.all || lookedUp != want.lookedUp {
 			t.Errorf("%s: %d parameters, %d looked up, published are %d and %d", s.name, all, lookedUp, want.all, want.lookedUp)
+		}
+	}
+}
+
+// TestGeneratedModelsCompute makes small models with everything that released sizes have, of more tokens than a generated
+// table of layer embeddings has rows.
+func TestGeneratedModelsCompute(t *testing.T) {
+	for i := range releasedShapes {
+		s := releasedShapes[i]
+		s.width, s.inner, s.layers, s.shared, s.window = 64, 64, 2*s.every, min(s.shared, s.every), 40
+		s.inputs, s.experts, s.expert, s.topK = min(s.inputs, 64), min(s.experts, 4), min(s.expert, 64), min(s.topK, 2)
+		c := s.resolved()
+		c.Vocab = 4096
+		b := backendtest.Open(t, backend.Options{Threads: 1})
+		m, err := network.Generate(c, weights.BitsForm(4), b, model.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := rigOf(t, m, b)
+		logits, _ := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: []int32{1, 4000, 7}, Want: 3})
+		for _, row := range logits {
+			for _, x := range row {
+				if !(x >= -30 && x <= 30) {
+					t.Fatalf("%s: a logit is %v", s.name, x)
+				}
+			}
+		}
+		if m.Head() != nil || m.Info().Head {
+			t.Errorf("%s has a head", s.name)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func Generate(cfg Config, form weights.Form, b backend.Backend, o model.Options)
 	if v, ok := cfg.(multimodal); ok && o.TowerBits > 0 {
 		tower = v.NewTower()
 	}
-	if err := m.fill(true, tower, o); err != nil {
+	if err := m.fill(newHead(m).layer != nil, tower, o); err != nil {
 		m.loaded.Free()
 		return nil, err
 	}

@@ -308,7 +308,10 @@ func printModel(w io.Writer, r *bench.ModelReport) {
 	for i, p := range r.Passes {
 		console.Tell(w, fmt.Sprintf("%4d  %8.2f  %8.1f  %8.2f  %11.2f   %s\n", p.Rows, p.Seconds*1e3, p.GBs, p.OfRead, p.OfOne, shareText(r.Shares[i])))
 	}
-	console.Tell(w, fmt.Sprintf("draft %8.2f%32.2f   %s\n\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
+	if r.Draft.Rows > 0 {
+		console.Tell(w, fmt.Sprintf("draft %8.2f%32.2f   %s\n", r.Draft.Seconds*1e3, r.Draft.OfOne, shareText(r.DraftShare)))
+	}
+	console.Tell(w, "\n")
 	for _, d := range r.Blocks {
 		console.Tell(w, fmt.Sprintf("block of %d rows: %.2f ms, %.2f of a pass over one row; %.2f ms for a row of the text; a drafter of %.2f GB, %d tokens in its draft vocabulary\n",
 			d.Rows, d.Seconds*1e3, d.OfOne, d.Append*1e3, float64(d.Bytes)/1e9, d.Vocab))
