@@ -279,6 +279,11 @@ type Recurrent struct {
 	Decays Tensor // [drafts, ValueHeads]
 }
 
+// Tensors are the fields in order.
+func (r *Recurrent) Tensors() [5]*Tensor {
+	return [5]*Tensor{&r.State, &r.Tail, &r.Keys, &r.Deltas, &r.Decays}
+}
+
 // Experts is a mixture-of-experts block. The zero value of an option is its absence.
 //
 // Every expert has a score, made of the router's logits. The TopK experts with the highest

@@ -20,6 +20,18 @@ func (p *Pass) Rows() int {
 	return n
 }
 
+// Shape is what passes have in common whose operations are the same: a recording of one computes all.
+type Shape struct {
+	of          any
+	rows, wants int
+	ids, only   bool
+}
+
+// Shape is the shape of the pass.
+func (p *Pass) Shape() Shape {
+	return Shape{p.Of, p.Rows(), len(p.Want), p.IDs != nil, p.Only != nil}
+}
+
 // Preparer is a device that prepares for a pass to come again, as by recording it, when its shape is new.
 type Preparer interface {
 	// Prepared is the number of passes so far that took longer because something was prepared. Their time is

@@ -102,7 +102,7 @@ func nodeGoes(t *testing.T, part, frames bool, groups int) {
 	used := int64(1<<40) - f.cut.Left()
 	step := used/4 + 1
 	if long {
-		step = used/500 + 1
+		step = used/300 + 1
 	}
 	if long && frames {
 		step = 1

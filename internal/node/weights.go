@@ -7,7 +7,6 @@
 package node
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend/remote"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/models"
 )
 
@@ -46,7 +46,7 @@ type Weights struct {
 	hashed   int64  // bytes
 	reported time.Time
 	counts   Counts
-	held     map[string]map[string]struct{} // parts by model: what was found in files since Idle
+	held     map[string]*parts // by model: what was found in files since Idle
 }
 
 // Counts is where the matrices came from.
@@ -57,7 +57,7 @@ type Counts struct {
 
 // OpenWeights opens nothing yet: checkpoints are opened when the first matrix is asked for.
 func OpenWeights(o WeightOptions) (*Weights, error) {
-	w := &Weights{o: o}
+	w := &Weights{o: o, held: map[string]*parts{}}
 	if o.Folder != "" && o.Limit > 0 {
 		var err error
 		if w.cache, err = openCache(filepath.Join(o.Folder, "weights"), o.Limit); err != nil {
@@ -108,20 +108,25 @@ func (w *Weights) Find(d remote.Digest, form *dtype.Matrix) (m dtype.Matrix, ok 
 	return m, true, nil
 }
 
+// parts are the parts of a model that were found in files.
+type parts struct {
+	layers []int
+	others []string
+}
+
 // note notes the part of the model that the matrix found last belongs to.
 func (w *Weights) note() {
-	model, name := models.Name(w.last.path), w.last.last.weight.Name
-	part, _, _ := strings.Cut(name, ".")
-	if rest, ok := strings.CutPrefix(name, "layers."); ok {
-		part, _, _ = strings.Cut(rest, ".")
-	}
-	if w.held == nil {
-		w.held = map[string]map[string]struct{}{}
-	}
+	model := models.Name(w.last.path)
 	if w.held[model] == nil {
-		w.held[model] = map[string]struct{}{}
+		w.held[model] = &parts{}
 	}
-	w.held[model][part] = struct{}{}
+	p := w.held[model]
+	name, _, _ := strings.Cut(strings.TrimPrefix(w.last.last.weight.Name, "layers."), ".")
+	if n, err := strconv.Atoi(name); err != nil && !slices.Contains(p.others, name) {
+		p.others = append(p.others, name)
+	} else if err == nil && !slices.Contains(p.layers, n) {
+		p.layers = append(p.layers, n)
+	}
 }
 
 // Held describes the parts of models that were found in files since the leader came, for people.
@@ -130,35 +135,14 @@ func (w *Weights) Held() string {
 	defer w.mu.Unlock()
 	var list []string
 	for _, model := range slices.Sorted(maps.Keys(w.held)) {
-		list = append(list, model+": "+describeParts(w.held[model]))
+		p, names := w.held[model], []string(nil)
+		if len(p.layers) > 0 {
+			names = append(names, "layers "+weights.Ranges(p.layers))
+		}
+		slices.Sort(p.others)
+		list = append(list, model+": "+strings.Join(append(names, p.others...), ", "))
 	}
 	return strings.Join(list, "; ")
-}
-
-// describeParts lists parts, with ranges of layers.
-func describeParts(parts map[string]struct{}) string {
-	var text, others []string
-	first, count := 0, 0
-	add := func() {
-		if count > 0 {
-			text = append(text, fmt.Sprintf("layers %d-%d", first, first+count-1))
-		}
-	}
-	for _, p := range slices.SortedFunc(maps.Keys(parts), func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }) {
-		n, err := strconv.Atoi(p)
-		switch {
-		case err != nil:
-			others = append(others, p)
-		case count > 0 && n == first+count:
-			count++
-		default:
-			add()
-			first, count = n, 1
-		}
-	}
-	add()
-	slices.Sort(others)
-	return strings.Join(append(text, others...), ", ")
 }
 
 // open opens the checkpoints. Those that cannot be opened are not used.
@@ -259,7 +243,8 @@ func (w *Weights) Keep(d remote.Digest, m *dtype.Matrix) {
 func (w *Weights) Idle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stopped, w.held = false, nil
+	w.stopped = false
+	clear(w.held)
 	if w.cache != nil {
 		w.cache.began = time.Now()
 	}

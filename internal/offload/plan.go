@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // Want is the requested placement. The zero value leaves it to the plan.
@@ -270,10 +271,10 @@ func (p *Plan) parts(at int) (names []string, layers int) {
 		}
 	}
 	if len(own) > 0 {
-		names = append(names, "layers "+span(own))
+		names = append(names, "layers "+weights.Ranges(own))
 	}
 	if len(experts) > 0 {
-		names = append(names, "experts of layers "+span(experts))
+		names = append(names, "experts of layers "+weights.Ranges(experts))
 	}
 	for _, x := range []struct {
 		kind backend.PartKind
@@ -285,24 +286,6 @@ func (p *Plan) parts(at int) (names []string, layers int) {
 		}
 	}
 	return names, len(own)
-}
-
-// span is a list of numbers as ranges of those that follow each other.
-func span(list []int) string {
-	slices.Sort(list)
-	var parts []string
-	for from := 0; from < len(list); {
-		to := from
-		for to+1 < len(list) && list[to+1] == list[to]+1 {
-			to++
-		}
-		text := fmt.Sprint(list[from])
-		if to > from {
-			text = fmt.Sprintf("%d-%d", list[from], list[to])
-		}
-		parts, from = append(parts, text), to+1
-	}
-	return strings.Join(parts, ", ")
 }
 
 // String is the plan in one line.

@@ -268,16 +268,11 @@ func (r recurrent) carve(t backend.Tensor) []backend.Recurrent {
 	list := make([]backend.Recurrent, len(r.sizes))
 	at := t.Offset
 	for i := range list {
-		for j, part := range tensors(&list[i]) {
+		for j, part := range list[i].Tensors() {
 			rows, cols := r.sizes[i][j][0], r.sizes[i][j][1]
 			*part = backend.Tensor{Type: t.Type, Rows: rows, Cols: cols, Stride: cols, Offset: at, Mem: t.Mem}
 			at += lines(rows, cols)
 		}
 	}
 	return list
-}
-
-// tensors are the fields of r in order.
-func tensors(r *backend.Recurrent) [5]*backend.Tensor {
-	return [5]*backend.Tensor{&r.State, &r.Tail, &r.Keys, &r.Deltas, &r.Decays}
 }

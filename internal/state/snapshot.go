@@ -110,7 +110,7 @@ func (s *State) needed() []backend.Recurrent {
 
 func copyRecurrent(b backend.Backend, dst, src []backend.Recurrent) {
 	for i := range dst {
-		to, from := tensors(&dst[i]), tensors(&src[i])
+		to, from := dst[i].Tensors(), src[i].Tensors()
 		for j := range to {
 			b.Copy(*to[j], *from[j])
 		}

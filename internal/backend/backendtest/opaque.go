@@ -29,7 +29,7 @@ type Opaque struct {
 	fuse, every int        // the call that ends in next, 1 is the next one, and how many later that happens again; 0: never
 	next        error
 
-	recordings map[shape]*recording
+	recordings map[backend.Shape]*recording
 	recording  *recording   // of the pass that is recorded; nil: none is
 	lists      backend.Pass // its lists
 
@@ -45,7 +45,9 @@ var (
 )
 
 // NewOpaque hides the memory of b.
-func NewOpaque(b backend.Backend) *Opaque { return &Opaque{b: b, recordings: map[shape]*recording{}} }
+func NewOpaque(b backend.Backend) *Opaque {
+	return &Opaque{b: b, recordings: map[backend.Shape]*recording{}}
+}
 
 // RegisterOpaque makes the device known as "opaque". Auto never takes it.
 func RegisterOpaque() {

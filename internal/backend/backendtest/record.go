@@ -15,13 +15,6 @@ type recording struct {
 	useless bool         // an operation has failed
 }
 
-// shape is what passes have in common that share a recording.
-type shape struct {
-	of          any
-	rows, wants int
-	ids, only   bool
-}
-
 // maxRecordings is how many are kept: all are given up with the next.
 const maxRecordings = 64
 
@@ -35,7 +28,7 @@ func (o *Opaque) Pass(p backend.Pass, queue func()) {
 	if o.recording != nil {
 		panic("backendtest: a pass within a pass")
 	}
-	key := shape{p.Of, p.Rows(), len(p.Want), p.IDs != nil, p.Only != nil}
+	key := p.Shape()
 	if r := o.recordings[key]; r != nil {
 		for _, op := range r.ops {
 			if o.begin() {

@@ -128,7 +128,7 @@ func (n *needs) checkDelta(s *backend.Seq) {
 		if i >= len(s.Delta) {
 			refuse("%d recurrent layers, want more", len(s.Delta))
 		}
-		drafts, parts := max(s.Drafts, s.Accepted), tensorsOf(&s.Delta[i])
+		drafts, parts := max(s.Drafts, s.Accepted), s.Delta[i].Tensors()
 		for j, want := range [...][2]int{
 			{d.ValueHeads * d.KeyDim, d.ValueDim},
 			{d.Kernel - 1 + drafts, d.Channels()},
@@ -175,14 +175,10 @@ func (c *coder) page(t *backend.Tensor) {
 }
 
 func (c *coder) recurrent(r *backend.Recurrent) {
-	for _, t := range tensorsOf(r) {
+	for _, t := range r.Tensors() {
 		c.may(t)
 		c.changes(t)
 	}
-}
-
-func tensorsOf(r *backend.Recurrent) [5]*backend.Tensor {
-	return [...]*backend.Tensor{&r.State, &r.Tail, &r.Keys, &r.Deltas, &r.Decays}
 }
 
 // handle is memory or a weight, at either end.

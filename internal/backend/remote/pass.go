@@ -13,13 +13,6 @@ const (
 	keptTables     = maxTables / 4
 )
 
-// shape is equal for passes that share a recording.
-type shape struct {
-	of          any
-	rows, wants int
-	ids, only   bool
-}
-
 // sent is a recording of the node.
 type sent struct {
 	number     uint64
@@ -81,7 +74,7 @@ func (t *table) beyond(dst []backend.Window, s *backend.Seq) (more []backend.Win
 type passes struct {
 	kept, recorded, replayed atomic.Int64
 
-	recordings map[shape]*sent
+	recordings map[backend.Shape]*sent
 	operations int   // of all recordings
 	clock      int64 // passes so far
 	tables     map[backend.Memory]*table
@@ -96,7 +89,7 @@ type passes struct {
 
 // clear forgets everything, as a new session does.
 func (p *passes) clear() {
-	p.recordings, p.tables, p.all, p.operations = map[shape]*sent{}, map[backend.Memory]*table{}, nil, 0
+	p.recordings, p.tables, p.all, p.operations = map[backend.Shape]*sent{}, map[backend.Memory]*table{}, nil, 0
 	p.kept.Store(0)
 }
 
@@ -113,7 +106,7 @@ func (d *Device) Pass(p backend.Pass, queue func()) {
 		return
 	}
 	d.tables(p.Batch)
-	key := shape{p.Of, p.Rows(), len(p.Want), p.IDs != nil, p.Only != nil}
+	key := p.Shape()
 	if r := s.recordings[key]; r != nil {
 		r.used = s.clock
 		s.replayed.Add(1)
@@ -194,7 +187,7 @@ func (s *passes) add(r *sent, name string, operands func(c *coder) run) {
 	r.operations++
 }
 
-func (s *passes) oldest() (key shape) {
+func (s *passes) oldest() (key backend.Shape) {
 	var oldest *sent
 	for k, r := range s.recordings {
 		if oldest == nil || r.used < oldest.used {
@@ -205,7 +198,7 @@ func (s *passes) oldest() (key shape) {
 }
 
 // drop forgets a recording, here and on the node.
-func (d *Device) drop(key shape) {
+func (d *Device) drop(key backend.Shape) {
 	s := &d.passes
 	r := s.recordings[key]
 	delete(s.recordings, key)

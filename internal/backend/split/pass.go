@@ -22,13 +22,6 @@ type plan struct {
 	ids, wants, blocks []int32
 }
 
-// shape is equal for passes that share a plan.
-type shape struct {
-	of          any
-	rows, wants int
-	ids, only   bool
-}
-
 // maxPlans is the maximum number of plans: the next drops all.
 const maxPlans = 64
 
@@ -81,7 +74,7 @@ func (d *Device) Pass(p backend.Pass, queue func()) {
 		panic("split: a pass within a pass")
 	}
 	defer d.yield()
-	key := shape{p.Of, p.Rows(), len(p.Want), p.IDs != nil, p.Only != nil}
+	key := p.Shape()
 	x := d.plans[key]
 	if x == nil {
 		x = d.collect(queue)

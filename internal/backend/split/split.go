@@ -44,7 +44,7 @@ type Device struct {
 	last  int   // the device of the last operation
 
 	plan    *plan // of the pass whose operations are being collected; nil: none is
-	plans   map[shape]*plan
+	plans   map[backend.Shape]*plan
 	bytes   []byte // for copies
 	host    []float32
 	moved   int64 // copies between the devices so far
@@ -72,7 +72,7 @@ func New(place func(backend.Part) int, devices ...backend.Backend) (backend.Back
 	n := len(devices)
 	d := &Device{
 		dev: devices, tick: make([]backend.Tensor, n), busy: make([]bool, n), count: make([]int, n), place: place,
-		plans: map[shape]*plan{}, turns: newTurns(n), holds: make([]bool, n), prepared: make([]atomic.Int64, n),
+		plans: map[backend.Shape]*plan{}, turns: newTurns(n), holds: make([]bool, n), prepared: make([]atomic.Int64, n),
 	}
 	for i, b := range d.dev {
 		var err error

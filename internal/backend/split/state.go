@@ -61,11 +61,6 @@ func (d *Device) recurrentAt(x *backend.Recurrent) (s int, divided bool) {
 	return m.cut.find(x.State.Offset).on, true
 }
 
-// fields are the tensors of a layer's recurrent memory.
-func fields(x *backend.Recurrent) [5]*backend.Tensor {
-	return [5]*backend.Tensor{&x.State, &x.Tail, &x.Keys, &x.Deltas, &x.Decays}
-}
-
 // undivided reports whether any memory of sequences is.
 func (d *Device) undivided(batch []backend.Seq) bool {
 	for i := range batch {
@@ -102,7 +97,7 @@ func (d *Device) claim(s int, batch []backend.Seq) error {
 			}
 		}
 		for j := range batch[i].Delta {
-			for _, t := range fields(&batch[i].Delta[j]) {
+			for _, t := range batch[i].Delta[j].Tensors() {
 				if err := take(*t); err != nil {
 					return err
 				}
@@ -161,7 +156,7 @@ func (d *Device) recurrentOn(s int, r *backend.Recurrent) (own backend.Recurrent
 	own = *r
 	m := d.memory(r.State)
 	if m.cut == nil {
-		for _, t := range fields(&own) {
+		for _, t := range own.Tensors() {
 			*t = d.on(s, *t)
 		}
 		return own, true
@@ -170,7 +165,7 @@ func (d *Device) recurrentOn(s int, r *backend.Recurrent) (own backend.Recurrent
 	if p.on != s {
 		return own, false
 	}
-	for _, t := range fields(&own) {
+	for _, t := range own.Tensors() {
 		*t = m.shift(p, *t)
 	}
 	return own, true

@@ -193,3 +193,21 @@ func partOf(name string) backend.Part {
 	}
 	return p
 }
+
+// Ranges are numbers for people, such as "0-3, 5". It sorts the list.
+func Ranges(list []int) string {
+	slices.Sort(list)
+	var parts []string
+	for from := 0; from < len(list); {
+		to := from
+		for to+1 < len(list) && list[to+1] == list[to]+1 {
+			to++
+		}
+		text := fmt.Sprint(list[from])
+		if to > from {
+			text += fmt.Sprintf("-%d", list[to])
+		}
+		parts, from = append(parts, text), to+1
+	}
+	return strings.Join(parts, ", ")
+}
