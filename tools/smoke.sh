@@ -25,6 +25,10 @@ cd "$work" || exit 1
 {
 	echo "foretoken smoke test, $(date -u +%Y-%m-%dT%H:%MZ)"
 	uname -a
+	# The name of the processor and its cores: Linux, macOS, Windows.
+	lscpu 2>/dev/null | grep -E '^(Model name|Thread|Core|CPU\(s\)|CPU max|L[23])'
+	sysctl -n machdep.cpu.brand_string hw.physicalcpu hw.perflevel0.physicalcpu hw.perflevel1.physicalcpu hw.memsize 2>/dev/null
+	echo "${PROCESSOR_IDENTIFIER:-}"
 } >"$report"
 
 # step NAME COMMAND… runs a command of the program, with its output in the report and in the file out.

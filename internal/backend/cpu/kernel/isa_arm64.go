@@ -39,7 +39,7 @@ func i8mm() Set {
 	set := dotprod()
 	set.Name = "i8mm"
 	set.Integer = integerTilesI8MM
-	if !cpu.ARM64.HasASIMDDP || !cpu.ARM64.HasI8MM {
+	if !cpu.ARM64.HasASIMDDP || !hasI8MM() {
 		set.Missing = "this processor lacks the 8-bit matrix extension"
 	}
 	return set
