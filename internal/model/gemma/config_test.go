@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/checkpoint"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/modeltest"
 	"github.com/foretoken/foretoken/internal/model/network"
@@ -210,6 +211,10 @@ func TestOpenRefuses(t *testing.T) {
 		{"a table of other layers", "gemma4_ple", stores(map[string][]int{"model.language_model.embed_tokens_per_layer.weight": {128, 112}}), []string{"[128, 112], want [128, 128]"}},
 		{"no factors of experts", "gemma4_moe", remove(layer + "router.per_expert_scale"), []string{"layers.2.mlp.per_expert_scale"}},
 		{"experts that are not declared", "gemma4_moe", setting("enable_moe_block", false), []string{"not part of a gemma4 model"}},
+		{"a QAT file for phones", "gemma4_ple", func(_ *testing.T, f *folder) {
+			f.config["quantization_config"] = map[string]any{"quant_method": "gemma"}
+			f.tensors[layer+"mlp.up_proj.weight"] = tensor{typ: dtype.U8, shape: []int{48, 32}, data: make([]byte, 48*32)}
+		}, []string{"Gemma's for phones", "Q4_0"}},
 		{"an unknown tensor", "gemma4_unified", stores(map[string][]int{layer + "self_attn.sinks": {4}}), []string{"sinks", "not part of a gemma4_unified model"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
