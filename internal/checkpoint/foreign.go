@@ -21,7 +21,6 @@ var unsupported = []struct {
 	{"torchao", []string{"torchao"}, []string{"._weight_qdata"}, another},
 	{"Quark", []string{"quark"}, nil, another},
 	{"FBGEMM", []string{"fbgemm_fp8"}, []string{".input_scale_ub"}, "use a file with FP8 of compressed-tensors or of the release"},
-	{"Gemma's for phones, which rounds activations too", []string{"gemma"}, nil, "use the QAT file as GGUF (Q4_0) or with w4a16 weights"},
 	{"ParoQuant's older layout", nil, []string{".qlinear.qweight"}, "use a file with qweight, theta and pairs beside one another"},
 }
 

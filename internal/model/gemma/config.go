@@ -61,7 +61,10 @@ const (
 // fileConfig is config.json as it is written, with the model itself nested in it or not.
 type fileConfig struct {
 	textConfig
-	Text *textConfig `json:"text_config"`
+	Text         *textConfig `json:"text_config"`
+	Quantization struct {
+		Method string `json:"quant_method"`
+	} `json:"quantization_config"`
 }
 
 // textConfig has pointers where absence differs from zero.
@@ -111,6 +114,9 @@ func readConfig(c *checkpoint.Checkpoint) (*config, error) {
 	var f fileConfig
 	if err := checkpoint.DecodeJSON("config.json", c.Config(), &f); err != nil {
 		return nil, fmt.Errorf("gemma: %w", err)
+	}
+	if m := f.Quantization.Method; m == "gemma" {
+		return nil, fmt.Errorf("gemma: config.json has the quantization method %q, for phones, which rounds activations too: it is not supported; use the QAT file as GGUF (Q4_0) or with w4a16 weights", m)
 	}
 	t := f.text()
 	if t.Inputs.Value == nil && !t.Inputs.Null && slices.ContainsFunc(c.Tensors(), isTable) { // the reference's default

@@ -214,7 +214,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"a QAT file for phones", "gemma4_ple", func(_ *testing.T, f *folder) {
 			f.config["quantization_config"] = map[string]any{"quant_method": "gemma"}
 			f.tensors[layer+"mlp.up_proj.weight"] = tensor{typ: dtype.U8, shape: []int{48, 32}, data: make([]byte, 48*32)}
-		}, []string{"Gemma's for phones", "Q4_0"}},
+		}, []string{"for phones", "Q4_0"}},
 		{"an unknown tensor", "gemma4_unified", stores(map[string][]int{layer + "self_attn.sinks": {4}}), []string{"sinks", "not part of a gemma4_unified model"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
