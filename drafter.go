@@ -1,6 +1,7 @@
 package foretoken
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -60,7 +61,7 @@ func (m *Model) computed(vocab int) (list []spec.Drafter) {
 	case d == nil:
 	case d.Head != nil:
 		list = append(list, mtp.New(d.Head, mtp.Options{
-			Name: "eagle3", Vocab: m.info.Vocab, DraftVocab: vocab, Taps: d.Taps, Tokens: d.Tokens, Control: m.tok.Added(),
+			Name: d.Name(), Vocab: m.info.Vocab, DraftVocab: cmp.Or(vocab, d.DraftVocab()), Taps: d.Taps, Tokens: d.Tokens, Control: m.tok.Added(),
 		}))
 	default:
 		list = append(list, block.New(d.Block, block.Options{Vocab: m.info.Vocab, DraftVocab: vocab, Taps: d.Taps, Tokens: d.Tokens, Control: m.tok.Added()}))

@@ -85,7 +85,7 @@ func (d *drafting) add(s *sequence, out model.Output, first, n int, plain bool) 
 		p, m := &d.parts[k], &s.drafts[k]
 		rows := p.rows(out).RowRange(first, first+n)
 		m.hidden = rows.RowRange(n-1, n)
-		run.State, run.HostState, run.Hidden = m.state, &m.host, rows.RowRange(0, fed)
+		run.State, run.Target, run.HostState, run.Hidden = m.state, s.target, &m.host, rows.RowRange(0, fed)
 		p.runs = append(p.runs, run)
 	}
 }

@@ -133,7 +133,7 @@ func (s *Sequence) Draft(text []int32, row, depth int) (tokens []int32, took tim
 		rows = s.out.Taps
 	}
 	drafts, err := s.drafter.Draft([]spec.Run{{
-		State: s.draft, HostState: &s.hostState, Text: text, Hidden: rows.RowRange(row, row+1), Depth: depth, Sampler: s.sampler,
+		State: s.draft, Target: s.target, HostState: &s.hostState, Text: text, Hidden: rows.RowRange(row, row+1), Depth: depth, Sampler: s.sampler,
 	}})
 	if err != nil {
 		return nil, 0, err

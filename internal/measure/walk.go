@@ -125,7 +125,7 @@ func (w *walk) chunk(m model.Model, at int) error {
 func (w *walk) add(i, at, first, end, depth int) {
 	x := w.walkers[i]
 	w.runs = append(w.runs, spec.Run{
-		State: x.draft, HostState: &x.host, Text: x.IDs[:at+end+1], Hidden: x.rows.RowRange(first, end), Depth: depth, Sampler: x.sampler,
+		State: x.draft, Target: x.target, HostState: &x.host, Text: x.IDs[:at+end+1], Hidden: x.rows.RowRange(first, end), Depth: depth, Sampler: x.sampler,
 	})
 	w.who = append(w.who, i)
 }

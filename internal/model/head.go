@@ -33,6 +33,12 @@ type Chainer interface {
 	Chain(batch []Span, only []int32, draws [][]backend.Draw) (drawn [][]Drawn, ok bool, err error)
 }
 
+// Borrower is a head without memory, which reads that of its model: see Span.Lender.
+type Borrower interface {
+	Head
+	Borrows()
+}
+
 // Drawn is a token that a device has drawn.
 type Drawn struct {
 	ID   int32   // -1: there was nothing to draw from
@@ -71,6 +77,8 @@ type Lender interface {
 	Tappable
 	// Matrices are the embedding and the output matrix, [vocab, width].
 	Matrices() (embed, output backend.Weight)
+	// EmbeddingFactor is what rows of the embedding are multiplied with; 0: 1.
+	EmbeddingFactor() float32
 }
 
 // Repairable is a head that can undo known damage by converters.

@@ -28,6 +28,10 @@ type Span struct {
 
 	// Hidden is for heads only: the model's hidden row for each token.
 	Hidden backend.Tensor
+	// Lender is for heads without memory only, in place of State: the model's state, of which the only token reads the first At
+	// tokens. Its own position is At.
+	Lender *state.State
+	At     int
 }
 
 // Check reports errors of a span for a model of that vocabulary and width.
@@ -35,6 +39,9 @@ func (s *Span) Check(vocab, width int) error {
 	n := len(s.Tokens)
 	if n == 0 || s.Drafts < 0 || s.Drafts > n || s.Want < 0 || s.Want > n {
 		return fmt.Errorf("span of %d tokens with %d draft tokens and %d wanted rows", n, s.Drafts, s.Want)
+	}
+	if s.Lender != nil && (n != 1 || s.Drafts != 0 || s.At < 1 || s.At > s.Lender.Len()) {
+		return fmt.Errorf("span of %d tokens with %d draft tokens that reads the first %d of %d tokens", n, s.Drafts, s.At, s.Lender.Len())
 	}
 	if s.Positions != nil && len(s.Positions) != n {
 		return fmt.Errorf("%d positions for %d tokens", len(s.Positions), n)

@@ -14,11 +14,11 @@ import (
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
-// drafterFolder is the folder of a drafter inside that of its model.
-const drafterFolder = "drafter"
+// drafterFolders are the folders of a drafter inside that of its model.
+var drafterFolders = []string{"drafter", "assistant"}
 
 // drafterMarks follow the name of the model in names of published drafters, the preferred kind first.
-var drafterMarks = []string{"-dflash2", "-dspark", "-dflash", "-eagle3", "-eagle-3", "-speculator"}
+var drafterMarks = []string{"-dflash2", "-dspark", "-dflash", "-eagle3", "-eagle-3", "-speculator", "-assistant"}
 
 // DrafterMatch says how well a drafter's name, with an organization or without, fits the name of a model: the length of the model's
 // name in it, and the place of its kind in the order of preference. ok is false if it is not the name of a drafter for
@@ -158,8 +158,10 @@ func besideModel(path string) []candidate {
 		return nil
 	}
 	var list []candidate
-	if at := filepath.Join(full, drafterFolder); isFile(filepath.Join(at, "config.json")) {
-		list = append(list, candidate{path: at, inside: true})
+	for _, inside := range drafterFolders {
+		if at := filepath.Join(full, inside); isFile(filepath.Join(at, "config.json")) {
+			list = append(list, candidate{path: at, inside: true})
+		}
 	}
 	entries, _ := os.ReadDir(filepath.Dir(full)) // the model was found there all the same
 	for _, e := range entries {

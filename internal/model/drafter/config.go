@@ -55,6 +55,11 @@ type config struct {
 	normOutput     bool // the row that is passed on is normalized
 	noFC           bool // the row is the target's, as it is
 
+	// Of assistants.
+	assistant []assistantKind // what each layer reads
+	logitCap  float32
+	itself    bool // a row stands at the position of the model's last one, and sees it: a Repair
+
 	// What the file has beyond that, by its tensors.
 	ownEmbed, ownOutput, headNorms, confidence bool
 	mapped                                     bool // d2t
@@ -163,7 +168,11 @@ func readConfig(data []byte, tensors names, t model.Target) (*config, error) {
 	}
 	c := &config{target: t, absolute: f.Absolute, interleaved: f.Interleaved}
 	var err error
-	if c.kind, err = kindOf(tensors, f.Architectures); err == nil {
+	switch c.kind, err = kindOf(tensors, f.Architectures); {
+	case err != nil:
+	case c.kind == GemmaAssistant:
+		err = assistantConfig(c, data)
+	default:
 		err = f.resolve(c, tensors)
 	}
 	if err != nil {

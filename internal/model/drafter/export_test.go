@@ -10,16 +10,19 @@ import (
 
 // Fused are the rows of the last call that were made of taps.
 func (d *Drafter) Fused() backend.Tensor {
-	if d.Head != nil {
-		return d.Head.fused
+	if d.eagle != nil {
+		return d.eagle.fused
 	}
 	return d.block.context.Hidden
 }
 
-// Last are the last rows of the last call: those of blocks after the norm, those of EAGLE-3 before it.
+// Last are the last rows of the last call: those of blocks after the norm, those of EAGLE-3 before it, those of assistants after theirs.
 func (d *Drafter) Last() backend.Tensor {
-	if d.Head != nil {
-		return d.Head.X
+	switch {
+	case d.eagle != nil:
+		return d.eagle.X
+	case d.assistant != nil:
+		return d.assistant.Hidden
 	}
 	return d.block.Hidden
 }

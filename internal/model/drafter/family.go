@@ -72,7 +72,7 @@ func (c *config) describe() *weights.DrafterSurvey {
 	} else if c.spread {
 		d.Taps = nil // which depend on them
 	}
-	if c.kind != EAGLE3 {
+	if c.kind != EAGLE3 && c.kind != GemmaAssistant {
 		d.Block, d.Mask = c.block, &c.mask
 	}
 	return d

@@ -12,20 +12,24 @@ type Kind uint8
 
 // The kinds.
 const (
-	DFlash  Kind = iota // a block of rows, each of which drafts the token of its position
-	DFlash2             // DFlash with convolutions along the block, and a selector that chooses one candidate after another
-	DSpark              // DFlash with a Markov head: the logits of a row depend on the draft before it
-	EAGLE3              // one token per pass, from the row of the pass before
+	DFlash         Kind = iota // a block of rows, each of which drafts the token of its position
+	DFlash2                    // DFlash with convolutions along the block, and a selector that chooses one candidate after another
+	DSpark                     // DFlash with a Markov head: the logits of a row depend on the draft before it
+	EAGLE3                     // one token per pass, from the row of the pass before
+	GemmaAssistant             // likewise, without memory: it reads the model's
 )
 
 // String is the name that its authors gave it.
-func (k Kind) String() string { return [...]string{"DFlash", "DFlash2", "DSpark", "EAGLE-3"}[k] }
+func (k Kind) String() string {
+	return [...]string{"DFlash", "DFlash2", "DSpark", "EAGLE-3", "assistant"}[k]
+}
 
 // architectures are the names of kinds in config.json.
 var architectures = map[string]Kind{
 	"DFlashDraftModel": DFlash, "DFlashSpeculator": DFlash,
 	"DFlash2DraftModel": DFlash2,
 	"Qwen3DSparkModel":  DSpark, "DSparkDraftModel": DSpark, "DSparkSpeculator": DSpark,
+	"Gemma4AssistantForCausalLM": GemmaAssistant, "Gemma4UnifiedAssistantForCausalLM": GemmaAssistant,
 	"LlamaForCausalLMEagle3": EAGLE3, "Eagle3LlamaForCausalLM": EAGLE3, "Qwen3Eagle3Model": EAGLE3, "Eagle3Speculator": EAGLE3,
 }
 
@@ -53,6 +57,8 @@ func kindOf(tensors names, archs []string) (Kind, error) {
 		}
 	}
 	switch {
+	case tensors.has("pre_projection"):
+		return GemmaAssistant, nil
 	case tensors.some("candidate_selector.") != "":
 		return DFlash2, nil
 	case tensors.has("markov_head.markov_w1"):
@@ -66,7 +72,7 @@ func kindOf(tensors names, archs []string) (Kind, error) {
 		}
 		return DFlash, nil
 	}
-	return 0, fmt.Errorf("unknown kind (architectures %q): want DFlash (hidden_norm and fc), DFlash2 (candidate_selector), DSpark (markov_head) or EAGLE-3 (midlayer.hidden_norm)", archs)
+	return 0, fmt.Errorf("unknown kind (architectures %q): want DFlash (hidden_norm and fc), DFlash2 (candidate_selector), DSpark (markov_head), EAGLE-3 (midlayer.hidden_norm) or an assistant (pre_projection)", archs)
 }
 
 // renamed are other beginnings of names.
@@ -92,7 +98,7 @@ func short(name string) string {
 func canonical(name string) (string, bool) {
 	name = short(name)
 	switch {
-	case name == "t2d", name == "mask_embedding", strings.HasSuffix(name, "emb.inv_freq"):
+	case hidesTokens(name), name == "t2d", name == "mask_embedding", strings.HasSuffix(name, "emb.inv_freq"):
 		return name, false
 	}
 	return weights.DrafterPrefix + name, true

@@ -1,6 +1,6 @@
 // Package drafter is the published drafters that are no part of a model: DFlash, DFlash2 and DSpark, which draft a block of
 // tokens in one pass, and EAGLE-3, which drafts one token per pass as a head does. All of them read rows that are tapped
-// between layers of the model. The package reads their files and computes their passes; which tokens are drawn is decided in
+// between layers of the model. Gemma 4's assistants draft as heads do, too, but read the model's memory. The package reads their files and computes their passes; which tokens are drawn is decided in
 // packages spec/block and spec/mtp.
 package drafter
 
@@ -23,16 +23,18 @@ const MaxBlock = 32
 // Drafter is a drafter with its weights on a backend.
 type Drafter struct {
 	Kind  Kind
-	Taps  []int       // of the model, see model.Tappable: a row of the drafter is these, side by side
-	Block model.Block // nil for EAGLE-3
-	Head  *Eagle      // nil for the other kinds
+	Taps  []int         // of the model, see model.Tappable: a row of the drafter is these, side by side
+	Block model.Block   // nil for EAGLE-3 and assistants
+	Head  model.Chainer // nil for the other kinds
 	// Tokens are the tokens of the columns of logits, ascending. Nil: a column's number is its token.
 	Tokens []int32
 	Bytes  int64 // of weights in memory
 
-	block   *Block
-	loaded  *weights.Loader
-	options model.Options
+	block     *Block
+	eagle     *Eagle
+	assistant *Assistant
+	loaded    *weights.Loader
+	options   model.Options
 
 	// Of a Repair.
 	shared bool             // the weights are another drafter's
@@ -84,9 +86,15 @@ func Open(c *checkpoint.Checkpoint, target model.Lender, b backend.Backend, o mo
 func newDrafter(cfg *config, l *weights.Loader, o model.Options) *Drafter {
 	d := &Drafter{Kind: cfg.kind, Taps: cfg.taps, loaded: l, options: o}
 	layout := cfg.layout(o)
-	if cfg.kind == EAGLE3 {
-		d.Head = newEagle(cfg)
-		d.Head.Backend, d.Head.layout, d.Head.block.at = l.Backend, layout, layout.Places()[0]
+	switch cfg.kind {
+	case EAGLE3:
+		e := newEagle(cfg)
+		e.Backend, e.layout, e.block.at = l.Backend, layout, layout.Places()[0]
+		d.Head, d.eagle = e, e
+		return d
+	case GemmaAssistant:
+		d.assistant = newAssistant(cfg)
+		d.assistant.Backend, d.Head = l.Backend, d.assistant
 		return d
 	}
 	d.block = newBlock(cfg, l.Backend, layout)
@@ -99,8 +107,14 @@ func newDrafter(cfg *config, l *weights.Loader, o model.Options) *Drafter {
 // load loads the weights, and borrows from the model what the file does not have.
 func (d *Drafter) load(target model.Lender) error {
 	n, _ := d.network()
-	n.lentEmbed, n.lentOutput = target.Matrices()
-	n.Embed, n.Unembed = n.lentEmbed, n.lentOutput
+	if d.assistant != nil {
+		if err := d.assistant.borrow(target); err != nil {
+			return err
+		}
+	} else {
+		n.lentEmbed, n.lentOutput = target.Matrices()
+		n.Embed, n.Unembed = n.lentEmbed, n.lentOutput
+	}
 	_, table := d.network()
 	if err := d.loaded.Load(table); err != nil {
 		return err
@@ -114,10 +128,27 @@ func (d *Drafter) load(target model.Lender) error {
 	return err
 }
 
+// Name is what a user calls a drafter with a Head.
+func (d *Drafter) Name() string {
+	if d.assistant != nil {
+		return "assistant"
+	}
+	return "eagle3"
+}
+
+// DraftVocab is the size of the draft vocabulary of a drafter with a Head, if none is set: -1 means all, 0 what is fastest. Assistants
+// draft from all, for the ids of their tokens do not tell how frequent they are.
+func (d *Drafter) DraftVocab() int {
+	if d.assistant != nil {
+		return -1
+	}
+	return 0
+}
+
 // layout is the state of a sequence.
 func (d *Drafter) layout() state.Layout {
 	if d.Head != nil {
-		return d.Head.layout
+		return d.Head.Layout()
 	}
 	return d.block.layout
 }
@@ -168,10 +199,14 @@ func (n *transformer) tokens() ([]int32, error) {
 
 // Release gives back the memory of calls. The next call takes memory again.
 func (d *Drafter) Release() {
-	if d.Head != nil {
-		d.Head.Free()
-		d.Head.chain.Free(d.Head.Backend)
-	} else {
+	switch {
+	case d.eagle != nil:
+		d.eagle.Free()
+		d.eagle.chain.Free(d.eagle.Backend)
+	case d.assistant != nil:
+		d.assistant.Free()
+		d.assistant.chain.Free(d.assistant.Backend)
+	default:
 		d.block.free()
 	}
 }
@@ -192,8 +227,11 @@ func (d *Drafter) Close() error {
 
 // network is the network with the weights, and its table.
 func (d *Drafter) network() (*transformer, iter.Seq[*weights.Weight]) {
-	if d.Head != nil {
-		return &d.Head.transformer, d.Head.weights()
+	switch {
+	case d.eagle != nil:
+		return &d.eagle.transformer, d.eagle.weights()
+	case d.assistant != nil:
+		return &d.assistant.transformer, d.assistant.weights()
 	}
 	return &d.block.transformer, d.block.weights()
 }

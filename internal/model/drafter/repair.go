@@ -16,7 +16,7 @@ import (
 // Repair is another way to run a drafter. If drafts are accepted more often with it, its files are wrong, or are read wrongly.
 type Repair struct {
 	Name   string // the difference
-	Kind   string // taps, norms, kind or window: where it is
+	Kind   string // taps, norms, kind, window or position: where it is
 	Cause  string // what is wrong if it helps
 	Remedy string // "": the files have to be fetched again
 	// Open returns the drafter that is run this way. It shares the matrices of the drafter, which must outlive it. The caller
@@ -30,6 +30,13 @@ func (d *Drafter) Repairs() []Repair {
 	add := func(r Repair, change func(*config), shift func(module string) float32) {
 		r.Open = func() (*Drafter, error) { return d.variant(change, shift) }
 		list = append(list, r)
+	}
+	if d.assistant != nil {
+		add(Repair{
+			Name: "queries at the position of the last row", Kind: "position", Remedy: "report it: some programs draft from this position, and no file of an assistant says which",
+			Cause: "it was made for queries at the position before that of the token that it is fed",
+		}, func(c *config) { c.itself = !c.itself }, nil)
+		return list
 	}
 	for _, r := range d.tapRepairs() {
 		add(r.Repair, func(c *config) { c.taps = r.taps }, nil)
@@ -169,11 +176,14 @@ func (d *Drafter) variant(change func(*config), shift func(module string) float3
 	from, _ := d.network()
 	to, _ := x.network()
 	to.Embed, to.Unembed, to.Norm, to.columns = from.Embed, from.Unembed, from.Norm, from.columns
-	if d.Head != nil {
-		h, old := x.Head, d.Head
+	switch {
+	case d.assistant != nil:
+		x.assistant.share(d.assistant)
+	case d.eagle != nil:
+		h, old := x.eagle, d.eagle
 		h.fc, h.allNorm, h.tapNorms = old.fc, old.allNorm, slices.Clone(old.tapNorms)
 		h.block.share(&old.block)
-	} else {
+	default:
 		h, old := x.block, d.block
 		h.fc, h.hiddenNorm, h.markov, h.confidence = old.fc, old.hiddenNorm, old.markov, old.confidence
 		h.selector = selector{project: old.selector.project, before: old.selector.before, after: old.selector.after}

@@ -109,7 +109,7 @@ func (w *Chain) Run(n *Network, batch []model.Span, draws [][]backend.Draw, toke
 		row := 0
 		for j, s := range w.spans {
 			row += len(s.Tokens)
-			w.spans[j] = model.Span{State: s.State, Tokens: unknown, Want: 1, Hidden: out.Hidden.RowRange(row-1, row)}
+			w.spans[j] = model.Span{State: s.State, Lender: s.Lender, At: s.At, Tokens: unknown, Want: 1, Hidden: out.Hidden.RowRange(row-1, row)}
 		}
 	}
 	drawn, err = w.Read()

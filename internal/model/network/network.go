@@ -19,12 +19,13 @@ type Network struct {
 	Settings
 	Backend backend.Backend
 
-	Embed, Unembed backend.Weight // [vocab, width]
-	Norm           backend.Tensor // [1, width]
-	Prepare        func() error   // writes what a call needs of the host; nil: nothing
-	Queue          func()         // queues the operations of the call
-	Parts          []Part         // what the layers compute in
-	Converting     bool           // tables list weights in the order of converted checkpoints
+	Embed, Unembed backend.Weight  // [vocab, width]
+	Norm           backend.Tensor  // [1, width]
+	Prepare        func() error    // writes what a call needs of the host; nil: nothing
+	Queue          func()          // queues the operations of the call
+	Parts          []Part          // what the layers compute in
+	Embedded       *backend.Tensor // where the rows of tokens go, of the width of Embed; nil: X
+	Converting     bool            // tables list weights in the order of converted checkpoints
 
 	// The running call: X is the residual stream, Hidden its final norm, H the input of a part
 	// of a layer, each with one row per token.
@@ -64,8 +65,10 @@ func (n *Network) Begin(batch []model.Span, only []int32) error {
 		if err := s.Check(n.Vocab, n.Width); err != nil {
 			return fmt.Errorf("%s: span %d: %w", n.Package, i, err)
 		}
-		if err := s.State.Reserve(len(s.Tokens)); err != nil {
-			return err
+		if s.Lender == nil {
+			if err := s.State.Reserve(len(s.Tokens)); err != nil {
+				return err
+			}
 		}
 		n.IDs = append(n.IDs, s.Tokens...)
 		for j := len(n.IDs) - s.Want; j < len(n.IDs); j++ {
@@ -79,7 +82,11 @@ func (n *Network) Begin(batch []model.Span, only []int32) error {
 	first := 0
 	for i := range batch {
 		s := &batch[i]
-		n.Seqs = append(n.Seqs, s.State.Seq(first, len(s.Tokens), s.Drafts, s.Positions))
+		if s.Lender != nil {
+			n.Seqs = append(n.Seqs, s.Lender.Lend(first, s.At))
+		} else {
+			n.Seqs = append(n.Seqs, s.State.Seq(first, len(s.Tokens), s.Drafts, s.Positions))
+		}
 		first += len(s.Tokens)
 	}
 	n.view(len(n.IDs), len(n.Want))
@@ -92,14 +99,25 @@ func (n *Network) Matrices() (embed, output backend.Weight) { return n.Embed, n.
 // Embedding is the first operation of a call, unless that was done.
 func (n *Network) Embedding() {
 	if !n.embedded {
-		n.Backend.Embed(n.X, n.Embed, n.IDs, n.EmbedFactor)
+		n.Backend.Embed(*n.embedding(), n.Embed, n.IDs, n.EmbedFactor)
 	}
+}
+
+// EmbeddingFactor is that of the rows of tokens, for the same drafters.
+func (n *Network) EmbeddingFactor() float32 { return n.EmbedFactor }
+
+// embedding is where the rows of tokens go.
+func (n *Network) embedding() *backend.Tensor {
+	if n.Embedded != nil {
+		return n.Embedded
+	}
+	return &n.X
 }
 
 // EmbedDrawn embeds ids that the device has drawn in place of those of the call, if there are any.
 func (n *Network) EmbedDrawn(drawn backend.Tensor) {
 	if drawn.Rows > 0 {
-		n.Backend.(backend.Drawer).EmbedDrawn(n.X, n.Embed, drawn, n.EmbedFactor)
+		n.Backend.(backend.Drawer).EmbedDrawn(*n.embedding(), n.Embed, drawn, n.EmbedFactor)
 		n.embedded = true
 	}
 }
@@ -129,7 +147,7 @@ func (n *Network) Project() {
 // before it.
 func (n *Network) Pass(batch []model.Span) {
 	if model.HasInputs(batch) {
-		model.Embed(n.Backend, n.X, n.Embed, n.IDs, n.EmbedFactor, batch)
+		model.Embed(n.Backend, *n.embedding(), n.Embed, n.IDs, n.EmbedFactor, batch)
 		n.embedded = true
 	}
 	p := backend.Pass{Of: n, IDs: n.IDs, Batch: n.Seqs, Want: n.Want, Only: n.only}
@@ -145,7 +163,9 @@ func (n *Network) Pass(batch []model.Span) {
 // Finish moves the sequences on. Without wanted rows there is no output but Hidden.
 func (n *Network) Finish(batch []model.Span) model.Output {
 	for i := range batch {
-		batch[i].State.Fed(len(batch[i].Tokens), batch[i].Drafts)
+		if s := &batch[i]; s.Lender == nil {
+			s.State.Fed(len(s.Tokens), s.Drafts)
+		}
 	}
 	return n.Results()
 }

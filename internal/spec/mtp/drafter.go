@@ -26,13 +26,15 @@ type Options struct {
 
 // Drafter drafts with a head. Its KV cache of a sequence has exactly the pairs of a hidden
 // state and the token after it that the target has confirmed: what it writes while it drafts
-// further than one token comes from its own output and is cut off again.
+// further than one token comes from its own output and is cut off again. A model.Borrower
+// has no cache: it has nothing to catch up with, and drafts from the last pair alone.
 type Drafter struct {
 	head  model.Head
 	name  string
 	taps  []int
 	vocab spec.DraftVocab
-	last  int // token of the vocabulary
+	last  int  // token of the vocabulary
+	lent  bool // the head reads the target's memory
 	out   []spec.Draft
 	catch []model.Span // of runs that only catch up and want no draft token
 	spans []model.Span
@@ -63,6 +65,7 @@ func New(h model.Head, o Options) *Drafter {
 	}
 	d := &Drafter{head: h, name: cmp.Or(o.Name, "mtp"), taps: o.Taps, last: o.Vocab - 1, vocab: spec.NewDraftVocab(o.Vocab, o.DraftVocab, o.Control)}
 	d.logits.Tokens, d.logits.Vocab = o.Tokens, o.Vocab
+	_, d.lent = h.(model.Borrower)
 	return d
 }
 
@@ -94,18 +97,20 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 		r := &batch[i]
 		out[i].Cut(0)
 		out[i].Vocab = 0
-		d.pairs = append(d.pairs, r.State.Len()+r.Hidden.Rows)
+		if !d.lent {
+			d.pairs = append(d.pairs, r.State.Len()+r.Hidden.Rows)
+		}
 		switch {
-		case r.Hidden.Rows == 0:
+		case r.Hidden.Rows == 0, d.lent && r.Depth == 0:
 		case r.Depth == 0:
-			d.catch = append(d.catch, spanOf(r))
+			d.catch = append(d.catch, d.span(r))
 		default:
 			d.who = append(d.who, i)
 		}
 	}
 	slices.SortStableFunc(d.who, func(a, b int) int { return batch[b].Depth - batch[a].Depth })
 	for _, i := range d.who {
-		d.spans = append(d.spans, spanOf(&batch[i]))
+		d.spans = append(d.spans, d.span(&batch[i]))
 	}
 	if len(d.catch) > 0 {
 		if _, err := d.head.Forward(d.catch, nil); err != nil {
@@ -122,16 +127,20 @@ func (d *Drafter) Draft(batch []spec.Run) ([]spec.Draft, error) {
 	}
 	// Every pass but the first has fed a draft token, also where nothing could be drawn from
 	// its result.
-	for i, r := range batch {
-		if r.State.Len() > d.pairs[i] {
-			r.State.Truncate(d.pairs[i])
+	for i, pairs := range d.pairs {
+		if s := batch[i].State; s.Len() > pairs {
+			s.Truncate(pairs)
 		}
 	}
 	return out, err
 }
 
-// spanOf is what is new in a run.
-func spanOf(r *spec.Run) model.Span {
+// span is what is new in a run.
+func (d *Drafter) span(r *spec.Run) model.Span {
+	if d.lent {
+		at, rows := len(r.Text)-1, r.Hidden.Rows
+		return model.Span{Lender: r.Target, At: at, Tokens: r.Text[at:], Want: 1, Hidden: r.Hidden.RowRange(rows-1, rows)}
+	}
 	tokens := r.Text[len(r.Text)-r.Hidden.Rows:]
 	return model.Span{State: r.State, Tokens: tokens, Want: min(r.Depth, 1), Hidden: r.Hidden, Inputs: r.Inputs, Positions: r.Positions}
 }
@@ -212,7 +221,7 @@ func (d *Drafter) extend(batch []spec.Run, out []spec.Draft, res model.Output, d
 			n := len(d.spans)
 			d.who[n] = i
 			d.spans = append(d.spans, model.Span{
-				State: r.State, Tokens: draft.Tokens[depth:], Want: 1, Hidden: res.Hidden.RowRange(row-1, row),
+				State: r.State, Lender: span.Lender, At: span.At, Tokens: draft.Tokens[depth:], Want: 1, Hidden: res.Hidden.RowRange(row-1, row),
 			})
 		}
 	}

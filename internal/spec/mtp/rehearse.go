@@ -17,6 +17,9 @@ const manyRuns = 8
 // number of new rows, and of those that continue from draws on the device. A text adds some blocks to the draft
 // vocabulary, or none.
 func (d *Drafter) Rehearse(p *state.Pool, hidden backend.Tensor, usual, runs int) error {
+	if d.lent { // there is no memory to lend yet
+		return nil
+	}
 	x := rehearsal{d: d, pool: p, hidden: hidden, tokens: make([]int32, hidden.Rows)}
 	x.forward(hidden.Rows, 0, nil)
 	for n := min(runs*spec.Backlog, hidden.Rows); n > usual; n -= spec.Backlog {
