@@ -39,7 +39,6 @@ type matrices struct {
 	forms   []dtype.Matrix  // without data
 	digests []remote.Digest // nil: not known yet
 	fresh   bool            // they were computed by this process
-	bytes   int64
 }
 
 // place is matrix i of a weight.
@@ -84,11 +83,7 @@ func openFiles(path, folder string) (_ *files, err error) {
 		if err != nil {
 			return nil, err
 		}
-		m := &matrices{weight: w, forms: forms}
-		for j := range forms {
-			m.bytes += forms[j].Bytes()
-		}
-		f.list = append(f.list, m)
+		f.list = append(f.list, &matrices{weight: w, forms: forms})
 	}
 	if folder != "" {
 		f.index = filepath.Join(folder, fileName(path)+".index")
@@ -165,11 +160,11 @@ func (f *files) release() {
 	f.last, f.stack = nil, nil
 }
 
-// digest computes the digests of a weight.
-func (f *files) digest(m *matrices) error {
+// digest computes the digests of a weight, and returns how many bytes it has.
+func (f *files) digest(m *matrices) (bytes int64, err error) {
 	stack, err := f.read(m)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	list := make([]remote.Digest, len(stack))
 	err = rescue.Deal(len(stack), 1, 1, func(from, to int) error {
@@ -179,11 +174,14 @@ func (f *files) digest(m *matrices) error {
 		return nil
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	m.fresh, f.changed = true, true
 	f.learn(m, list)
-	return nil
+	for i := range stack {
+		bytes += stack[i].Bytes()
+	}
+	return bytes, nil
 }
 
 // learn notes the digests of a weight. Of equal matrices one is enough.

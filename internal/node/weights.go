@@ -192,10 +192,11 @@ func (w *Weights) search(d remote.Digest, form *dtype.Matrix) error {
 			if x.digests != nil {
 				continue // known has looked at them
 			}
-			if err := f.digest(x); err != nil {
+			bytes, err := f.digest(x)
+			if err != nil {
 				return fmt.Errorf("%s: %s: %w", f.path, x.weight.Name, err)
 			}
-			w.progress(f, x.bytes)
+			w.progress(f, bytes)
 			if _, ok := f.known[d]; ok {
 				return nil
 			}
