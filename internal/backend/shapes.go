@@ -197,3 +197,32 @@ func CheckExperts(dst, x, router Tensor, e *Experts) {
 		refuse(fmt.Sprintf("Experts: %d of %d×%d and %d×%d", e.Gate.Count(), e.Gate.Rows(), e.Gate.Cols(), e.Down.Rows(), e.Down.Cols()), dst, x, router)
 	}
 }
+
+// CheckDraw checks Draw.
+func CheckDraw(drawn, logits, tokens Tensor, draws []Draw) {
+	n := tokens.Rows
+	if drawn.Rows != logits.Rows || drawn.Cols != 3 || len(draws) != logits.Rows || n > 0 && (n > 1 && n != logits.Rows || tokens.Cols != logits.Cols) {
+		refuse(fmt.Sprintf("%d draws", len(draws)), drawn, logits, tokens)
+	}
+}
+
+// CheckEmbedDrawn checks EmbedDrawn.
+func CheckEmbedDrawn(dst Tensor, table Weight, drawn Tensor) {
+	if dst.Rows != drawn.Rows || dst.Cols != table.Cols() || drawn.Cols < 1 {
+		refuse(fmt.Sprintf("EmbedDrawn of width %d", table.Cols()), dst, drawn)
+	}
+}
+
+// CheckCandidates checks Candidates.
+func CheckCandidates(ids, best, logits Tensor, draws []Draw) {
+	if ids.Rows != logits.Rows || !alike(ids, best) || len(draws) != logits.Rows || ids.Cols < 1 {
+		refuse(fmt.Sprintf("Candidates of %d draws", len(draws)), ids, best, logits)
+	}
+}
+
+// CheckScore checks Score.
+func CheckScore(scores, left, mid, right Tensor) {
+	if left.Rows != scores.Rows || !alike(left, mid) || right.Rows != scores.Cols*scores.Rows || right.Cols != left.Cols {
+		refuse("Score", scores, left, mid, right)
+	}
+}

@@ -50,12 +50,7 @@ func (b *Backend) CopyEach(dst, src []backend.Tensor) {
 
 // Draw draws from rows.
 func (b *Backend) Draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
-	if drawn.Rows != logits.Rows || drawn.Cols != 3 || len(draws) != logits.Rows {
-		panic(fmt.Sprintf("cuda: %d draws from %d rows into %d×%d", len(draws), logits.Rows, drawn.Rows, drawn.Cols))
-	}
-	if n := tokens.Rows; n > 0 && (n > 1 && n != logits.Rows || tokens.Cols != logits.Cols) {
-		panic(fmt.Sprintf("cuda: tokens of %d×%d columns for %d×%d logits", n, tokens.Cols, logits.Rows, logits.Cols))
-	}
+	backend.CheckDraw(drawn, logits, tokens, draws)
 	b.begin()
 	b.drawRows(b.at(drawn), drawn.Stride, logits, tokens, draws)
 }
@@ -65,10 +60,10 @@ func rowParts(cols int) int { return max(min(drawParts, (cols+1023)/1024), (cols
 
 // Candidates implements backend.Drawer.
 func (b *Backend) Candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
+	backend.CheckCandidates(ids, best, logits, draws)
 	top, parts := ids.Cols, rowParts(logits.Cols)
-	if ids.Rows != logits.Rows || best.Rows != ids.Rows || best.Cols != top || len(draws) != logits.Rows || top < 1 || top > 256 || parts > 256 {
-		panic(fmt.Sprintf("cuda: %d draws, %d×%d candidates and %d×%d logits of them, of %d×%d logits",
-			len(draws), ids.Rows, top, best.Rows, best.Cols, logits.Rows, logits.Cols))
+	if top > 256 || parts > 256 {
+		panic(fmt.Sprintf("cuda: %d candidates of %d logits", top, logits.Cols))
 	}
 	b.begin()
 	tops := b.scratch(8 * min(drawsAtOnce, len(draws)) * parts * top)
@@ -85,8 +80,8 @@ func (b *Backend) Candidates(ids, best, logits backend.Tensor, draws []backend.D
 
 // Score implements backend.Drawer.
 func (b *Backend) Score(scores, left, mid, right backend.Tensor) {
-	if n := scores.Cols; left.Rows != scores.Rows || mid.Rows != scores.Rows || right.Rows != n*scores.Rows || mid.Cols != left.Cols || right.Cols != left.Cols || n > 256 {
-		panic(fmt.Sprintf("cuda: %d×%d scores of %d×%d, %d×%d and %d×%d numbers", scores.Rows, n, left.Rows, left.Cols, mid.Rows, mid.Cols, right.Rows, right.Cols))
+	if backend.CheckScore(scores, left, mid, right); scores.Cols > 256 {
+		panic(fmt.Sprintf("cuda: %d scores of a row", scores.Cols))
 	}
 	b.begin()
 	b.launch("draw.score", grid{x: scores.Rows, threads: scores.Cols}, b.at(scores), scores.Stride, b.at(left), left.Stride, b.at(mid), mid.Stride,

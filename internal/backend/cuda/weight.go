@@ -426,8 +426,8 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32, f
 // EmbedDrawn implements backend.Drawer.
 func (b *Backend) EmbedDrawn(dst backend.Tensor, table backend.Weight, ids backend.Tensor, factor float32) {
 	w := b.table(table)
-	if dst.Rows != ids.Rows || ids.Cols < 1 || dst.Cols != w.Cols() || dst.Rows > maxRows {
-		panic(fmt.Sprintf("cuda: embed %d×%d drawn ids of width %d into %d×%d", ids.Rows, ids.Cols, w.Cols(), dst.Rows, dst.Cols))
+	if backend.CheckEmbedDrawn(dst, table, ids); dst.Rows > maxRows {
+		panic(fmt.Sprintf("cuda: embed %d drawn ids", dst.Rows))
 	}
 	b.begin()
 	b.launch("plain.embed", pieces(dst.Rows, dst.Cols), raw(w.param()), b.at(dst), dst.Stride, driver.Ptr(0), b.at(ids), ids.Stride, cmp.Or(factor, 1))

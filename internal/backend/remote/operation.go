@@ -336,10 +336,8 @@ func (o ops) draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
 		c.writes(&drawn)
 		c.reads(&logits)
 		c.may(&tokens)
-		c.draws(&draws, &logits)
-		if n := tokens.Rows; drawn.Rows != logits.Rows || drawn.Cols != 3 || n > 0 && (n > 1 && n != logits.Rows || tokens.Cols != logits.Cols) {
-			refuse("Draw from %d×%d numbers of %d×%d ids into %d×%d", logits.Rows, logits.Cols, n, tokens.Cols, drawn.Rows, drawn.Cols)
-		}
+		c.draws(&draws, logits.Cols)
+		backend.CheckDraw(drawn, logits, tokens, draws)
 		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).Draw(drawn, logits, tokens, draws) }
 	})
 }
@@ -350,9 +348,7 @@ func (o ops) embedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.
 		c.weights(&table)
 		c.reads(&drawn)
 		c.f32(&factor)
-		if dst.Rows != drawn.Rows || dst.Cols != table.Cols() || drawn.Cols < 1 {
-			refuse("EmbedDrawn of %d draws into %d×%d", drawn.Rows, dst.Rows, dst.Cols)
-		}
+		backend.CheckEmbedDrawn(dst, table, drawn)
 		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).EmbedDrawn(dst, table, drawn, factor) }
 	})
 }
@@ -361,10 +357,8 @@ func (o ops) candidates(ids, best, logits backend.Tensor, draws []backend.Draw) 
 	o.do("Candidates", backend.Pass{}, func(c *coder) run {
 		c.writes(&ids, &best)
 		c.reads(&logits)
-		c.draws(&draws, &logits)
-		if ids.Rows != logits.Rows || best.Rows != ids.Rows || best.Cols != ids.Cols || ids.Cols < 1 {
-			refuse("Candidates of %d×%d numbers into %d×%d and %d×%d", logits.Rows, logits.Cols, ids.Rows, ids.Cols, best.Rows, best.Cols)
-		}
+		c.draws(&draws, logits.Cols)
+		backend.CheckCandidates(ids, best, logits, draws)
 		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).Candidates(ids, best, logits, draws) }
 	})
 }
@@ -373,10 +367,7 @@ func (o ops) score(scores, left, mid, right backend.Tensor) {
 	o.do("Score", backend.Pass{}, func(c *coder) run {
 		c.writes(&scores)
 		c.reads(&left, &mid, &right)
-		s, x := &scores, &left
-		if x.Rows != s.Rows || mid.Rows != s.Rows || right.Rows != s.Cols*s.Rows || mid.Cols != x.Cols || right.Cols != x.Cols {
-			refuse("Score of %d×%d, %d×%d and %d×%d numbers into %d×%d", x.Rows, x.Cols, mid.Rows, mid.Cols, right.Rows, right.Cols, s.Rows, s.Cols)
-		}
+		backend.CheckScore(scores, left, mid, right)
 		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).Score(scores, left, mid, right) }
 	})
 }
@@ -396,10 +387,10 @@ func (d drawing) Candidates(ids, best, logits backend.Tensor, draws []backend.Dr
 
 func (d drawing) Score(scores, left, mid, right backend.Tensor) { d.score(scores, left, mid, right) }
 
-// draws lists draws, of which there is one for each row of logits, and checks that they are within the row.
-func (c *coder) draws(x *[]backend.Draw, logits *backend.Tensor) {
+// draws lists draws, and checks that they are within a row of logits.
+func (c *coder) draws(x *[]backend.Draw, cols int) {
 	list(c, x, (*coder).draw)
-	checkDraws(*x, logits)
+	checkDraws(*x, cols)
 }
 
 func (c *coder) draw(d *backend.Draw) {
@@ -410,16 +401,13 @@ func (c *coder) draw(d *backend.Draw) {
 	c.ints(&d.Own)
 }
 
-func checkDraws(list []backend.Draw, logits *backend.Tensor) {
-	if len(list) != logits.Rows {
-		refuse("%d draws from %d rows", len(list), logits.Rows)
-	}
+func checkDraws(list []backend.Draw, cols int) {
 	for i := range list {
 		d := &list[i]
-		if d.Cols > logits.Cols || d.Levels > topk.Levels || !(d.Temperature >= 0) {
-			refuse("a draw with %d of %d columns in %d levels at temperature %v", d.Cols, logits.Cols, d.Levels, d.Temperature)
+		if d.Cols > cols || d.Levels > topk.Levels || !(d.Temperature >= 0) {
+			refuse("a draw with %d of %d columns in %d levels at temperature %v", d.Cols, cols, d.Levels, d.Temperature)
 		}
-		checkBlocks(d.Own, blocks(logits.Cols))
+		checkBlocks(d.Own, blocks(cols))
 	}
 }
 

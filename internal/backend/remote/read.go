@@ -96,7 +96,7 @@ func checkAsks(src backend.Tensor, asks []backend.Ask) {
 			}
 		}
 		if a.Draw != nil {
-			checkDraws([]backend.Draw{*a.Draw}, &backend.Tensor{Rows: 1, Cols: src.Cols})
+			checkDraws([]backend.Draw{*a.Draw}, src.Cols)
 		}
 	}
 }
