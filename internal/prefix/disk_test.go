@@ -370,6 +370,19 @@ func TestDiskDropsWhatItsQueueCannotTake(t *testing.T) {
 	}
 }
 
+// TestDiskTakesAnEntryLargerThanItsQueue writes the pages of windows, which are more than the queue takes otherwise.
+func TestDiskTakesAnEntryLargerThanItsQueue(t *testing.T) {
+	n := newMixture(t, len(mixtures)-1, 20, 4)
+	d := openDisk(t, t.TempDir(), store.DiskOptions{QueueBytes: n.target.PageBytes() + 1000})
+	c := n.cache(d)
+	n.remember(c, story(0, 200), 70)
+	c.Close()
+	d.Close()
+	if x := d.Stats(); x.Dropped > 0 || x.Files != 2 {
+		t.Errorf("%+v, want two files", x)
+	}
+}
+
 // TestDiskFetchSurvivesPressure fetches into a pool that is nearly full.
 func TestDiskFetchSurvivesPressure(t *testing.T) {
 	dir := t.TempDir()

@@ -117,7 +117,8 @@ func (q *queue) later(read func()) bool {
 
 // Write queues the files of an entry, whose sections it asks for, the first pages first. It leaves out
 // existing ones, unless they are smaller: those lack sections. If not all of it fits into the queue, the
-// rest waits for the next entry on the same path, and Write reports false. The error is that of a section.
+// rest waits for the next entry on the same path, and Write reports false. The file of an entry that is larger than the queue, as with
+// the pages of large windows, fits if nothing waits. The error is that of a section.
 func (q *queue) Write(names []Name, sections func(i int) []Section) (all bool, err error) {
 	j := &job{}
 	defer q.enqueue(j)
@@ -125,7 +126,8 @@ func (q *queue) Write(names []Name, sections func(i int) []Section) (all bool, e
 		parts := sections(i)
 		size := fileBytes(parts)
 		q.mu.Lock()
-		had, fits := max(q.tier.size(n), q.queued[n]), q.pending+j.bytes+size <= q.limit && size <= q.most
+		had, fits := max(q.tier.size(n), q.queued[n]), q.pending+j.bytes+size <= q.limit
+		fits = size <= q.most && (fits || i == len(names)-1 && size > q.limit && q.pending == 0)
 		if had < size && !fits {
 			q.dropped++
 		}
