@@ -271,7 +271,7 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 	for _, name := range []string{"dense", "moe"} {
 		t.Run(name, func(t *testing.T) {
 			m, b := openEmbedding(t, name, backend.Options{}, false)
-			workloadsChangeNothing(t, m, b, 16, func(int, *workload) {})
+			workloadsChangeNothing(t, m, b, 12, func(int, *workload) {})
 		})
 	}
 }
