@@ -80,7 +80,7 @@ func TestMemoryIsBoundedWhateverIsSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		var sent []byte
-		for len(sent) < 400<<10 {
+		for len(sent) < 200<<10 {
 			sent = append(sent, one()...)
 		}
 		x := newSession(b, newFrames(bytes.NewReader(sent), maxFrame), io.Discard)

@@ -209,7 +209,11 @@ func use(b backend.Backend) {
 // A node that answers with wrong bytes makes errors on the leader, and no panic. One that claims more bytes than it sends can
 // have it wait, until the leader's context ends.
 func TestLyingNode(t *testing.T) {
-	for seed := range uint64(30) {
+	seeds := uint64(12)
+	if long {
+		seeds = 200
+	}
+	for seed := range seeds {
 		n := backendtest.StartNode(t, backend.Options{Threads: 1})
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
