@@ -149,6 +149,6 @@ type Info struct {
 
 // DrafterInfo describes a drafter.
 type DrafterInfo struct {
-	Kind  string // DFlash, DFlash2, DSpark or EAGLE-3
+	Kind  string // DFlash, DFlash2, DSpark, EAGLE-3 or assistant
 	Bytes int64  // of weights in memory
 }

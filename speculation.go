@@ -15,7 +15,7 @@ type Speculation struct {
 	Depth Depth   // tokens to draft per round; DepthOff: none but those that a grammar forces, and a head is not loaded
 	Head  HeadUse // of the checkpoint's multi-token-prediction head
 	// Drafter is a drafter that competes with the head, by expected tokens per second: a folder or a GGUF file with a
-	// DFlash, DFlash2, DSpark or EAGLE-3 drafter made for the model. "": the one beside the model, if there is one;
+	// DFlash, DFlash2, DSpark or EAGLE-3 drafter, or Gemma 4 assistant, made for the model. "": the one beside the model, if there is one;
 	// DrafterOff: none.
 	Drafter    string
 	NoLookup   bool // do not draft from repetitions in the text

@@ -47,8 +47,10 @@ func newAssistant(c *config) *Assistant {
 	a.Package, a.Vocab, a.Width, a.Eps, a.Queue = "drafter", c.target.Vocab, c.width, c.eps, a.operations
 	a.LogitCap, a.Embedded = c.logitCap, &a.token
 	a.Parts = []network.Part{
-		{To: &a.gate, Width: c.intermediate}, {To: &a.up, Width: c.intermediate},
-		{To: &a.pair, Width: 2 * c.target.Width}, {To: &a.next, Width: c.target.Width},
+		{To: &a.gate, Width: c.intermediate},
+		{To: &a.up, Width: c.intermediate},
+		{To: &a.pair, Width: 2 * c.target.Width},
+		{To: &a.next, Width: c.target.Width},
 	}
 	for i := range a.layers {
 		y, k := &a.layers[i], &c.assistant[i]

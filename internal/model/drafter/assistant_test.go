@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -232,6 +233,21 @@ func TestAssistantsChangeNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAssistantsDraftOverDevices makes guesses with the layers of the model in turns on three devices, the head's weights on one.
+func TestAssistantsDraftOverDevices(t *testing.T) {
+	const name = "gemma4_ple"
+	cpu := backendtest.Open(t, backend.Options{Threads: 1})
+	opaque := backendtest.NewOpaque
+	d, err := split.New(func(p backend.Part) int { return (p.Layer + int(p.Kind)) % 3 }, opaque(cpu), opaque(cpu), opaque(cpu))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := openAssistant(t, name, d, backend.Float32)
+	f := golden.Load(t, name)
+	hidden := clustersOf(t, golden.Open(t, golden.Dir(t, name+"/assistant")))
+	r.assists(t, f, 2, hidden, r.d, func(j int) ([]int32, []float32) { return f.Cases[2].Chain[j], f.Cases[2].ChainMargin[j] })
 }
 
 // TestAssistantsOfOtherModels opens assistants for models that they were not made for.

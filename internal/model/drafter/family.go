@@ -12,7 +12,7 @@ import (
 
 // family is what other packages ask drafters for by their files. Its drafters are opened by this package alone.
 var family = model.Family{
-	Package: "drafter", Drafts: Promises, GGUF: []string{ggufBlockKinds, ggufEagle}, Assemble: assemble,
+	Package: "drafter", Drafts: Promises, GGUF: []string{ggufBlockKinds, ggufEagle, ggufAssistant}, Assemble: assemble,
 	Survey: func(c *checkpoint.Checkpoint) (*weights.Survey, error) { return survey(c, model.Target{}) },
 	Fit:    survey, Inventory: inventory,
 }

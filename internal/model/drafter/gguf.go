@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,9 @@ func assemble(f *gguf.File) (a checkpoint.Assembly, err error) {
 	}
 	a.Files = f.Parts
 	for _, t := range f.Tensors {
+		if arch == ggufAssistant && t.Name == ggufDivisors {
+			continue // the config has it
+		}
 		s, err := ggufSource(t, arch)
 		if err != nil {
 			return a, fmt.Errorf("tensor %q: %w", t.Name, err)
@@ -84,6 +88,14 @@ func ggufName(name, arch string) (string, error) {
 		}
 		return "hidden_norm.weight", nil
 	}
+	layer := ggufLayer
+	if arch == ggufAssistant {
+		if other, ok := ggufAssistantTop[name]; ok {
+			return other, nil
+		}
+		layer = maps.Clone(ggufLayer)
+		maps.Copy(layer, ggufAssistantLayer)
+	}
 	if other, ok := ggufTop[name]; ok {
 		return other, nil
 	}
@@ -91,8 +103,8 @@ func ggufName(name, arch string) (string, error) {
 		return "", errors.New("scaled rotations are not supported")
 	}
 	number, last, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
-	if i, err := strconv.Atoi(number); err == nil && i >= 0 && strings.HasPrefix(name, "blk.") && ggufLayer[last] != "" {
-		return fmt.Sprintf("layers.%d.%s", i, ggufLayer[last]), nil
+	if i, err := strconv.Atoi(number); err == nil && i >= 0 && strings.HasPrefix(name, "blk.") && layer[last] != "" {
+		return fmt.Sprintf("layers.%d.%s", i, layer[last]), nil
 	}
 	return "", fmt.Errorf("it is not part of a drafter of the architecture %s", arch)
 }
@@ -127,6 +139,9 @@ func ggufSource(t *gguf.Tensor, arch string) (s checkpoint.Source, err error) {
 
 // ggufConfig is the text of config.json, from the metadata and the shapes of tensors.
 func ggufConfig(f *gguf.File, arch string) ([]byte, error) {
+	if arch == ggufAssistant {
+		return ggufAssistantConfig(f)
+	}
 	r := &gguf.Settings{File: f, Prefix: arch + ".", To: map[string]any{"d2t_absolute": true}}
 	r.Whole("embedding_length", "hidden_size")
 	r.Whole("feed_forward_length", "intermediate_size")

@@ -46,7 +46,7 @@ folder with a model. Of several models it lists names and sizes, and --include c
 with a slash is matched against the whole path of a file, a pattern without one against each path
 element.
 
-A drafter (DFlash, DFlash2, DSpark, EAGLE-3) is fetched like a model; pull says which models it is for.
+A drafter (DFlash, DFlash2, DSpark, EAGLE-3, Gemma 4 assistant) is fetched like a model; pull says which models it is for.
 
 Many converters drop the multi-token-prediction head. --with-head fetches its tensors, and nothing
 else, from the original repository and stores them beside the model as mtp.safetensors.

@@ -35,7 +35,7 @@ const (
 
 // AddDrafter adds the flag that names a drafter. more is added to its description.
 func (f *draftFlags) AddDrafter(g flags.Group, more string) {
-	g.Flags().Var(&f.Files, "drafter", "DFlash, DFlash2, DSpark or EAGLE-3 drafter made for the model: a `DIR`, a GGUF file or a pulled drafter (ORG/NAME), or off"+more+" (default: the drafter beside the model)")
+	g.Flags().Var(&f.Files, "drafter", "DFlash, DFlash2, DSpark or EAGLE-3 drafter, or Gemma 4 assistant, made for the model: a `DIR`, a GGUF file or a pulled drafter (ORG/NAME), or off"+more+" (default: the drafter beside the model)")
 }
 
 // File is the value of the flag for one model, the last if there are several, "" if it is not given.
