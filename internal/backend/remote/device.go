@@ -57,7 +57,10 @@ type Device struct {
 }
 
 // drawing is a Device of a node whose device draws.
-type drawing struct{ *Device }
+type drawing struct {
+	*Device
+	drawOps
+}
 
 var (
 	_ backend.Backend   = (*Device)(nil)
@@ -119,7 +122,7 @@ func Open(ctx context.Context, o Options) (backend.Backend, error) {
 		return nil, err
 	}
 	if d.link.hello.draws {
-		return drawing{d}, nil
+		return drawing{d, drawOps{d.ops}}, nil
 	}
 	return d, nil
 }

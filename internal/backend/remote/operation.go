@@ -42,10 +42,10 @@ var readers = map[string]func(o ops){
 	"Attend":     func(o ops) { o.Attend(none, &backend.Attention{}, backend.Place{}, none, none, none, nil) },
 	"Convolve":   func(o ops) { o.Convolve(none, none, &backend.Convolution{}, nil) },
 	"DeltaNet":   func(o ops) { o.DeltaNet(none, &backend.DeltaNet{}, backend.Place{}, backend.DeltaInput{}, nil) },
-	"Draw":       func(o ops) { o.draw(none, none, none, nil) },
-	"EmbedDrawn": func(o ops) { o.embedDrawn(none, nil, none, 0) },
-	"Candidates": func(o ops) { o.candidates(none, none, none, nil) },
-	"Score":      func(o ops) { o.score(none, none, none, none) },
+	"Draw":       func(o ops) { drawOps{o}.Draw(none, none, none, nil) },
+	"EmbedDrawn": func(o ops) { drawOps{o}.EmbedDrawn(none, nil, none, 0) },
+	"Candidates": func(o ops) { drawOps{o}.Candidates(none, none, none, nil) },
+	"Score":      func(o ops) { drawOps{o}.Score(none, none, none, none) },
 }
 
 func refuse(format string, args ...any) { panic("remote: " + fmt.Sprintf(format, args...)) }
@@ -329,10 +329,12 @@ func (o ops) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place,
 	})
 }
 
-// The operations of a backend.Drawer are methods of drawing.
+// drawOps are the operations of backend.Drawer.
+type drawOps struct{ ops ops }
 
-func (o ops) draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
-	o.do("Draw", backend.Pass{}, func(c *coder) run {
+// Draw implements backend.Drawer, as all that follows.
+func (o drawOps) Draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
+	o.ops.do("Draw", backend.Pass{}, func(c *coder) run {
 		c.writes(&drawn)
 		c.reads(&logits)
 		c.may(&tokens)
@@ -342,8 +344,8 @@ func (o ops) draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
 	})
 }
 
-func (o ops) embedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor, factor float32) {
-	o.do("EmbedDrawn", backend.Pass{}, func(c *coder) run {
+func (o drawOps) EmbedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor, factor float32) {
+	o.ops.do("EmbedDrawn", backend.Pass{}, func(c *coder) run {
 		c.writes(&dst)
 		c.weights(&table)
 		c.reads(&drawn)
@@ -353,8 +355,8 @@ func (o ops) embedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.
 	})
 }
 
-func (o ops) candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
-	o.do("Candidates", backend.Pass{}, func(c *coder) run {
+func (o drawOps) Candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
+	o.ops.do("Candidates", backend.Pass{}, func(c *coder) run {
 		c.writes(&ids, &best)
 		c.reads(&logits)
 		c.draws(&draws, logits.Cols)
@@ -363,29 +365,14 @@ func (o ops) candidates(ids, best, logits backend.Tensor, draws []backend.Draw) 
 	})
 }
 
-func (o ops) score(scores, left, mid, right backend.Tensor) {
-	o.do("Score", backend.Pass{}, func(c *coder) run {
+func (o drawOps) Score(scores, left, mid, right backend.Tensor) {
+	o.ops.do("Score", backend.Pass{}, func(c *coder) run {
 		c.writes(&scores)
 		c.reads(&left, &mid, &right)
 		backend.CheckScore(scores, left, mid, right)
 		return func(b backend.Backend, _ *backend.Pass) { b.(backend.Drawer).Score(scores, left, mid, right) }
 	})
 }
-
-// Draw implements backend.Drawer, as all that follows.
-func (d drawing) Draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
-	d.draw(drawn, logits, tokens, draws)
-}
-
-func (d drawing) EmbedDrawn(dst backend.Tensor, table backend.Weight, drawn backend.Tensor, factor float32) {
-	d.embedDrawn(dst, table, drawn, factor)
-}
-
-func (d drawing) Candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
-	d.candidates(ids, best, logits, draws)
-}
-
-func (d drawing) Score(scores, left, mid, right backend.Tensor) { d.score(scores, left, mid, right) }
 
 // draws lists draws, and checks that they are within a row of logits.
 func (c *coder) draws(x *[]backend.Draw, cols int) {

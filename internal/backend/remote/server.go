@@ -32,9 +32,8 @@ type Server struct {
 
 	silence time.Duration // for tests; 0: the constant
 
-	mu      sync.Mutex // protects what follows
-	current *session   // nil: there is none
-	leader  string     // that has the device, or for which it is being opened
+	mu      sync.Mutex
+	current *session // that has the device, or for which it is being opened; nil: none
 }
 
 // Status is the work of a node for its leader.
@@ -141,10 +140,10 @@ func refuseHello(c net.Conn, why error, again bool) error {
 // lead serves a leader until it has gone.
 func (s *Server) lead(c net.Conn, in frames) error {
 	peer := c.RemoteAddr().String()
-	if other := s.claim(peer); other != "" {
+	if other := s.claim(&session{peer: peer}); other != "" {
 		return refuseHello(c, fmt.Errorf("the node serves the leader at %s, and one at a time", other), true)
 	}
-	defer s.claim("")
+	defer s.set(nil)
 	b, err := s.Open()
 	if err != nil {
 		return refuseHello(c, fmt.Errorf("its device cannot be opened: %w", err), true)
@@ -163,7 +162,6 @@ func (s *Server) lead(c net.Conn, in frames) error {
 		err = x.serve()
 	}
 	x.watch.Stop()
-	s.set(nil)
 	st := x.status()
 	s.log().Info("the leader has gone, and its memory is free", "leader", peer, "reason", err, "passes", st.Passes, "memory", st.Used,
 		"weights_found", st.Found, "weights_received", st.Received)
@@ -197,14 +195,14 @@ func (x *session) welcome(c net.Conn, version string) error {
 	return err
 }
 
-// claim reserves the device for a leader, or returns which other has it. "" releases it.
-func (s *Server) claim(peer string) (other string) {
+// claim reserves the device for a session, or returns which leader has it.
+func (s *Server) claim(x *session) (leader string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if peer != "" && s.leader != "" {
-		return s.leader
+	if s.current != nil {
+		return s.current.peer
 	}
-	s.leader = peer
+	s.current = x
 	return ""
 }
 
