@@ -41,7 +41,7 @@ func TestRoundsInFlightChangeNothing(t *testing.T) {
 			device, _ := staged(t)
 			m, b := embeddingOn(t, name, device)
 			workloadsChangeNothing(t, m, b, 5, func(i int, w *workload) {
-				w.options.Groups = 1 + i%4
+				w.options.Groups = 4 - i%4
 				for j := range w.pieces { // beside offline requests there is one group
 					w.pieces[j].Offline = w.pieces[j].Offline && i < 2
 				}
