@@ -20,8 +20,8 @@ func newRootCommand() *cobra.Command {
 	load.Version = version()
 	root := &cobra.Command{
 		Use:   "foretoken",
-		Short: "Run Qwen3.5, GLM and DeepSeek-V3 models with exact speculative decoding",
-		Long: `foretoken runs Qwen3.5, GLM and DeepSeek-V3 models with exact speculative decoding: from a
+		Short: "Run Qwen3.5, GLM, DeepSeek-V3 and Gemma 4 models with exact speculative decoding",
+		Long: `foretoken runs Qwen3.5, GLM, DeepSeek-V3 and Gemma 4 models with exact speculative decoding: from a
 checkpoint folder, a GGUF file, the Hugging Face hub, or the small embedded model.`,
 		Example: `  foretoken run "Tell me a story about a cat."
   foretoken pull Qwen/Qwen3.5-4B

@@ -9,6 +9,7 @@ import (
 	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	_ "github.com/foretoken/foretoken/internal/model/drafter"
+	_ "github.com/foretoken/foretoken/internal/model/gemma"
 	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 	"github.com/foretoken/foretoken/internal/models"
 )
@@ -32,6 +33,23 @@ func link(t *testing.T, from string, to ...string) string {
 		}
 	}
 	return dir
+}
+
+// TestFindAssistant puts assistants beside a model and into its folder: it has no tapped layers and no memory, and is found like others.
+func TestFindAssistant(t *testing.T) {
+	root := t.TempDir()
+	path := link(t, golden.Dir(t, "gemma4_dense"), root, "gemma-4-31B-it-4bit")
+	find := func(want string) {
+		t.Helper()
+		if got, err := models.FindDrafter(path, "gemma-4-31B-it-4bit", nil); got != want || err != nil {
+			t.Errorf("found %q, %v, want %q", got, err, want)
+		}
+	}
+	find("")
+	find(link(t, golden.Dir(t, "gemma4_dense/assistant"), root, "gemma-4-31B-it-assistant"))
+	find(link(t, golden.Dir(t, "gemma4_dense/assistant"), path, "assistant"))
+	link(t, golden.Dir(t, "gemma4_unified/assistant"), root, "gemma-4-31B-it-4bit-assistant") // of another model
+	find(filepath.Join(path, "assistant"))
 }
 
 // TestFindDrafter puts one drafter after another beside a model: each goes before those that were there.
