@@ -46,7 +46,7 @@ type file struct {
 	metadata map[string]string
 	entries  []*entry // in the order of their bytes
 	placed   bool     // all is in order: entries count from the start of the file
-	users             // of a mapping that outlives the checkpoint
+	users    users    // of a mapping that outlives the checkpoint
 }
 
 // parse reads the header of f.data. The format requires that tensors cover the rest of
