@@ -13,7 +13,7 @@ ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda
 
 # What lint checks beside this machine's: every file that this machine does not compile, so each system,
 # each processor and each build tag once. All platforms: make cross.
-VARIANTS := linux/amd64:noasm,noembed linux/arm64:emulated,cuda darwin/arm64:cuda windows/amd64:cuda,evex
+VARIANTS := linux/amd64:noasm,noembed linux/arm64:emulated,cuda,vulkan darwin/arm64:cuda,vulkan windows/amd64:cuda,evex,vulkan
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
 # models in tests spend most of their time waiting for each other. Tests that are about threads
@@ -49,7 +49,7 @@ on = @for platform in $(2); do echo "$$platform: $(1)"; GOOS=$${platform%/*} GOA
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help check nightly build generated test test-tools test-noasm test-sets test-arm64 test-cuda sanitize-cuda kernels test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
+.PHONY: help check nightly build generated test test-tools test-noasm test-sets test-arm64 test-cuda sanitize-cuda test-vulkan kernels kernels-vulkan test-sdks test-deploy test-clients test-agents test-web screenshots race soak long \
 	lint lint-sdks fmt fmt-check cross dist bench bench-gate bench-pages benchstat fuzz smoke clean \
 	bin/lint bin/gofumpt bin/benchstat bin/dist
 
@@ -61,7 +61,7 @@ help: ## list the targets
 # stage does.
 # build comes early: two stages that find the cache empty at once compile the same twice.
 CHECK := fmt-check:tools build lint:tools test-tools:tools generated test test-deploy
-BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium test-noasm test-sets race:cc
+BESIDE := test-arm64:qemu test-clients:node,npm-clients test-web:node,npm-pages,chromium bench-pages:node,npm-pages,chromium test-noasm test-sets test-vulkan:lavapipe race:cc
 
 check: ## everything that must pass before a commit; STRICT=1: no stage may be left out; KEEP=1: go on after failures
 	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK) -- $(BESIDE)
@@ -114,8 +114,19 @@ sanitize-cuda: ## run the tests of the CUDA backend under NVIDIA's compute-sanit
 	go test -vet off -c -tags cuda -o bin/cuda.test ./internal/backend/cuda
 	cd internal/backend/cuda && $(foreach tool,$(SANITIZERS),compute-sanitizer --tool $(tool) --error-exitcode 1 $($(tool)_FLAGS) "$(CURDIR)/bin/cuda.test" -test.short -test.skip "^TestRoundsAllocateNothing$$" -test.timeout 30m &&) true
 
+# Level 1 is that of lavapipe, Mesa's driver for processors. LEVEL=-1 takes the first level that is exact on the device.
+LEVEL ?= 1
+test-vulkan: ## run the tests of the Vulkan backend on the machine's first Vulkan device, by default at the level of Mesa's lavapipe; LEVEL=n TAGS=long
+	$(call stage,test-vulkan: level $(LEVEL))
+	@sh tools/need.sh lavapipe
+	GOMAXPROCS=1 go test -vet off -p 1 -tags vulkan ./internal/backend/vulkan/driver ./internal/backend/vulkan/spirv
+	GOMAXPROCS=1 go test -vet off -timeout 30m -tags vulkan,$(TAGS) ./internal/backend/vulkan -level $(LEVEL)
+
 kernels: ## compile the CUDA kernels to PTX; NVCC=path of nvcc, of CUDA 11.8 for what is committed (kernels/Dockerfile)
 	internal/backend/cuda/kernels/build.sh
+
+kernels-vulkan: ## compile the Vulkan kernels to SPIR-V; GLSLANG=path of glslangValidator 12 or later
+	internal/backend/vulkan/kernels/build.sh
 
 # Most of this stage is compiling, the standard library too: without debug information it takes a
 # tenth less, without inlining a third. The inner loops have it, and the detector does not watch them: most

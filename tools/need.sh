@@ -1,5 +1,5 @@
 #!/bin/sh
-# Looks for what tests need: need.sh cc chromium node qemu npm-clients npm-pages sdks tools. What is
+# Looks for what tests need: need.sh cc chromium lavapipe node qemu npm-clients npm-pages sdks tools. What is
 # missing is fetched from npm or Go's proxy, or installed from Debian's packages, which takes root
 # and apt-get; otherwise it says how to get it, and fails.
 set -u
@@ -25,6 +25,13 @@ found() {
 		command -v chromium || command -v chromium-browser || command -v google-chrome ||
 			command -v "/Applications/Chromium.app/Contents/MacOS/Chromium" ||
 			command -v "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+		;;
+	lavapipe) # with the validator of its programs
+		command -v spirv-val >/dev/null || return
+		for file in /usr/share/vulkan/icd.d/lvp_icd*.json /usr/local/share/vulkan/icd.d/lvp_icd*.json; do
+			[ ! -e "$file" ] || { echo "$file" && return; }
+		done
+		return 1
 		;;
 	node) # with its package manager, and not too old for the tests
 		command -v node && command -v npm >/dev/null && node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)'
@@ -52,6 +59,7 @@ how() {
 	case $1 in
 	cc) echo "gcc|A C compiler, for the race detector|sudo dnf install gcc|xcode-select --install" ;;
 	chromium) echo "chromium|Chromium or Chrome, for tests of pages (CHROMIUM=path names one)|sudo dnf install chromium|brew install --cask chromium" ;;
+	lavapipe) echo "mesa-vulkan-drivers libvulkan1 spirv-tools|Mesa's Vulkan driver for processors, and SPIR-V tools, for the Vulkan backend|sudo dnf install mesa-vulkan-drivers vulkan-loader spirv-tools|not there: run this stage on Linux" ;;
 	node) echo "nodejs npm|Node 20 or newer with npm, for clients and pages|sudo dnf install nodejs npm|brew install node" ;;
 	npm-clients | npm-pages) echo "|Packages of npm: it needs Node and, the first time, the network" ;;
 	sdks) echo "|Modules for internal/server/clienttest: go mod download -C internal/server/clienttest needs the network" ;;

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
 // TestModelsOnTheGPUAndTheCPU has the first layers of a model, or all of its experts, on the CPU, and the rest on the
@@ -24,7 +25,7 @@ func TestModelsOnTheGPUAndTheCPU(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := model.Options{Quantize: 8}
-			want := dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), golden.Dir(t, c.model), o, 3)
+			want := modeltest.Dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), golden.Dir(t, c.model), o, 3)
 			var gpus []*Backend
 			var list []backend.Backend
 			for range c.gpus {
@@ -35,7 +36,7 @@ func TestModelsOnTheGPUAndTheCPU(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, got := range dialog(t, d, golden.Dir(t, c.model), o, 3) {
+			for i, got := range modeltest.Dialog(t, d, golden.Dir(t, c.model), o, 3) {
 				if got != want[i] {
 					t.Fatalf("step %d differs", i)
 				}

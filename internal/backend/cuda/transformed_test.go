@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/model/modeltest"
 )
 
 // A model whose inputs are rotated has the CPU's bits.
@@ -53,7 +54,7 @@ func TestRotatedModelHasTheBitsOfTheCPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := model.Options{}
-	want, got := dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), dir, o, 2), dialog(t, open(t, Options{}), dir, o, 2)
+	want, got := modeltest.Dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), dir, o, 2), modeltest.Dialog(t, open(t, Options{}), dir, o, 2)
 	if !slices.Equal(got, want) {
 		t.Error("the model has other bits")
 	}

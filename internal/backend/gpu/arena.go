@@ -213,3 +213,26 @@ func (a *Arena[P]) Close() error {
 	clear(a.sizes)
 	return err
 }
+
+// Returns reports whether Free of a piece may return memory to the source: that is not in use then, if the device must have ended
+// its work with it first.
+func (a *Arena[P]) Returns(at P) bool {
+	size, ok := a.sizes[at]
+	if !ok {
+		return false
+	}
+	for _, s := range a.slabs {
+		if at >= s.at && at < s.at+P(s.bytes) {
+			return a.unusedOf(s)+size == s.bytes
+		}
+	}
+	return true
+}
+
+// unusedOf is how many bytes of a slab are in no piece.
+func (a *Arena[P]) unusedOf(s *slab[P]) (n int64) {
+	for _, f := range s.free {
+		n += f.bytes
+	}
+	return n
+}

@@ -1,0 +1,148 @@
+package vulkan
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// Limits of kernels/attend.comp.
+const (
+	maxQuery  = 1024
+	maxValues = 512
+)
+
+// layer is struct Layer of kernels/attend.glsl.
+type layer struct {
+	Dst, Q, K, V, QNorm, KNorm, Rotation, Floats, Codes, Scales driver.Ptr
+
+	Heads, KVHeads, Key, Tail, Value, Head, Kind, Page, Part0, Part1, Latent, Gate, Window, Ahead, Pairs, Interleaved, Queries int32
+	DstStride, QStride, KStride, VStride                                                                                       int32
+	Eps, Scale                                                                                                                 float32
+}
+
+// Attend is attention.
+func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+	backend.CheckAttend(dst, a, q, k, v)
+	b.begin()
+	call := driver.Ptr(gpu.HeadOf(uint64(b.listsOf(backend.Pass{Batch: batch})), &at))
+	rows := max(q.Rows, k.Rows)
+	if rows == 0 {
+		return
+	}
+	if a.HeadDim > maxQuery || a.Values() > maxValues || rows > maxRows {
+		b.missing(fmt.Sprintf("attention over %d rows with keys of %d and values of %d numbers (at most %d, %d and %d)", rows, a.HeadDim, a.Values(), maxRows, maxQuery, maxValues))
+		return
+	}
+	l := b.layer(dst, a, at, q, k, v)
+	l.Rotation = b.rotation(a, rows, batch)
+	all := groups(int(l.Key)) + groups(int(l.Tail))
+	if at.Type == dtype.I8 {
+		n := q.Rows * a.Heads * all
+		l.Codes, l.Scales = b.scratch(n*backend.CodedGroup), b.scratch(4*n)
+	} else {
+		l.Floats = b.scratch(4 * q.Rows * a.Heads * a.HeadDim)
+	}
+	var data bytes.Buffer
+	_ = binary.Write(&data, binary.LittleEndian, &l) // to memory
+	param := b.scratch(data.Len())
+	if b.err == nil {
+		b.fail(b.send(param, data.Bytes()))
+	}
+	heads := 2 * a.KVHeads
+	switch {
+	case k.Mem == nil: // those of another layer are read
+		heads = 0
+	case a.Latent > 0:
+		heads = 1
+	}
+	if q.Rows > 0 {
+		heads += a.Heads
+	}
+	b.launch("attend_prepare", [3]int{heads, rows, 1}, call, param)
+	b.launch("attend", [3]int{a.Heads, q.Rows, 1}, call, param)
+}
+
+// groups is how many groups of codes n numbers have.
+func groups(n int) int { return (n + backend.CodedGroup - 1) / backend.CodedGroup }
+
+// layer is the widths and operands of a call.
+func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor) layer {
+	flag := func(x bool) int32 {
+		if x {
+			return 1
+		}
+		return 0
+	}
+	key, tail := a.HeadDim, 0
+	part := [2]int{backend.KeyBytes(at.Type, 1, key), backend.ValueBytes(at.Type, 1, a.Values())}
+	if a.Latent > 0 {
+		key, tail = a.Latent, a.HeadDim-a.Latent
+		part = [2]int{backend.LatentBytes(at.Type, key), backend.LatentBytes(at.Type, tail)}
+	}
+	return layer{
+		Dst: b.address(dst), Q: b.address(q), K: b.address(k), V: b.address(v), QNorm: b.address(a.QNorm), KNorm: b.address(a.KNorm),
+		Heads: i32(a.Heads), KVHeads: i32(a.KVHeads), Key: i32(key), Tail: i32(tail), Value: i32(a.Values()), Head: i32(a.Queries() / a.Heads),
+		Kind: map[dtype.Type]int32{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], Page: i32(at.Page), Part0: i32(part[0]), Part1: i32(part[1]),
+		Latent: flag(a.Latent > 0), Gate: flag(a.Gate), Window: i32(min(a.Window, backend.MaxWindow)), Ahead: i32(a.Ahead()), Pairs: i32(len(a.Freqs)),
+		Interleaved: flag(a.Interleaved), Queries: i32(q.Rows), DstStride: i32(dst.Stride), QStride: i32(q.Stride), KStride: i32(k.Stride), VStride: i32(v.Stride),
+		Eps: a.Eps, Scale: a.ScoreScale(),
+	}
+}
+
+// rotation is the cosines and sines of the rows' angles, [rows][2][pairs], which the host computes. Layers of a pass that rotate alike
+// have one.
+func (b *Backend) rotation(a *backend.Attention, rows int, batch []backend.Seq) driver.Ptr {
+	n := len(a.Freqs)
+	if n == 0 || b.err != nil {
+		return 0
+	}
+	key := ""
+	if b.inPass {
+		key = fmt.Sprint(a.Freqs, a.Sections, a.Turn)
+		if at, ok := b.turns[key]; ok {
+			return at
+		}
+	}
+	factor, table := cmp.Or(a.Turn, 1), make([]float32, 2*rows*n)
+	for i := range batch {
+		s := &batch[i]
+		for j := range s.N {
+			position := [3]int32{int32(s.Pos + j), int32(s.Pos + j), int32(s.Pos + j)}
+			if s.Positions != nil {
+				position = s.Positions[j]
+			}
+			to := table[2*(s.First+j)*n:][:2*n]
+			for p, f := range a.Freqs {
+				axis := 0
+				if a.Sections != nil {
+					axis = int(a.Sections[p])
+				}
+				sin, cos := exactmath.Sincos32(float32(position[axis]) * f)
+				to[p], to[n+p] = cos*factor, sin*factor
+			}
+		}
+	}
+	var data bytes.Buffer
+	_ = binary.Write(&data, binary.LittleEndian, table) // to memory
+	var at driver.Ptr
+	if b.inPass { // it stays until the end of the pass
+		var err error
+		if at, err = b.memory.Alloc(int64(data.Len())); err != nil {
+			b.fail(err)
+			return 0
+		}
+		b.turns[key] = at
+	} else {
+		at = b.scratch(data.Len())
+	}
+	b.fail(b.send(at, data.Bytes()))
+	return at
+}

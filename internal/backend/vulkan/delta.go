@@ -1,0 +1,58 @@
+package vulkan
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+)
+
+// maxKeys is the most numbers of a key or of a vision tower's head.
+const maxKeys = 256
+
+// DeltaNet runs a Gated DeltaNet layer.
+func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
+	backend.CheckDeltaNet(dst, d, &in)
+	b.begin()
+	call, rows := b.listsOf(backend.Pass{Batch: batch}), dst.Rows
+	if rows == 0 {
+		return
+	}
+	if d.KeyDim > maxKeys || rows > maxRows {
+		b.missing("DeltaNet with keys of more than 256 numbers, or more than 65535 rows")
+		return
+	}
+	neighbors := 1
+	if !d.Tiled {
+		neighbors = d.Share()
+	}
+	mixed := b.scratch(4 * rows * (2*d.KeyHeads*d.KeyDim + d.ValueHeads*d.ValueDim + d.KeyHeads + 2*d.ValueHeads))
+	seqs := min(len(batch), rows)
+	if !b.inPass {
+		seqs = len(batch)
+	}
+	copies := b.scratch(4 * max(1, seqs) * d.ValueHeads * d.KeyDim * d.ValueDim)
+	b.launch("delta_mix", [3]int{d.KeyHeads, rows, 1}, call, b.address(in.QKV), b.address(in.A), b.address(in.B), b.address(d.Conv), b.address(d.DecayRate), b.address(d.DecayBias), mixed,
+		at.Delta, in.QKV.Stride, in.A.Stride, in.B.Stride, d.Conv.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
+	strips := (d.ValueDim + rowThreads - 1) / rowThreads
+	b.launch("delta_recur", [3]int{d.ValueHeads * strips, len(batch), 1}, call, b.address(dst), mixed, copies,
+		at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.KeyDim, d.ValueDim, rows)
+	b.launch("delta_gate", [3]int{d.ValueHeads, rows, 1}, call, b.address(dst), b.address(in.Z), b.address(d.Norm), dst.Stride, in.Z.Stride, d.ValueDim, d.SigmoidGate, d.Eps)
+	b.launch("delta_keep", columns(len(batch), max(d.Channels(), d.ValueHeads)), call, b.address(in.QKV), mixed,
+		at.Delta, in.QKV.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
+}
+
+// Mix is attention without mask and cache.
+func (b *Backend) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
+	backend.CheckMix(dst, q, k, v, heads)
+	b.begin()
+	if q.Rows == 0 || q.Cols == 0 {
+		return
+	}
+	dim := q.Cols / heads
+	if dim > maxKeys {
+		b.missing("a vision tower with heads of more than 256 numbers")
+		return
+	}
+	eachRows(q.Rows, func(from, to int) {
+		dst, q := dst.RowRange(from, to), q.RowRange(from, to)
+		b.launch("mix", [3]int{q.Rows, heads, 1}, b.address(dst), b.address(q), b.address(k), b.address(v), dst.Stride, q.Stride, k.Stride, v.Stride, k.Rows, dim, scale)
+	})
+}

@@ -1,0 +1,62 @@
+//go:build vulkan
+
+package vulkan
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+)
+
+//go:embed kernels/kernels.spv.gz
+var embedded embed.FS
+
+func init() {
+	backend.Register(backend.Device{
+		Name: "vulkan", Rank: rank, Numbered: true,
+		ISAs:  func() []string { return nil },
+		Probe: describe,
+		Open: func(o backend.Options) (backend.Backend, error) {
+			b, err := Open(Options{Log: o.Log, Number: o.Number}, nil)
+			if err != nil {
+				return nil, err // and no Backend that is a nil pointer
+			}
+			return b, nil
+		},
+	})
+}
+
+// describe describes the GPUs of the machine.
+func describe() []backend.Info {
+	d, err := driver.Library()
+	if err != nil {
+		return []backend.Info{{Missing: err.Error()}}
+	}
+	infos, err := d.Devices()
+	if err != nil || len(infos) == 0 {
+		return []backend.Info{{Missing: "no Vulkan driver for a GPU is installed"}}
+	}
+	var list []backend.Info
+	threads, why := backend.Threads()
+	for _, i := range infos {
+		list = append(list, backend.Info{
+			Threads: threads, Reason: why, Compute: []backend.Compute{backend.Int8, backend.Float32}, Memory: i.Memory, Free: i.Memory, Missing: i.Missing,
+		})
+	}
+	return list
+}
+
+// Open opens the GPU of a number, or the first usable one, at the first of some levels that is exact; nil: all of them.
+func Open(o Options, levels []Level) (*Backend, error) {
+	d, err := driver.Library()
+	if err != nil {
+		return nil, fmt.Errorf("vulkan: %w: %w", backend.ErrUnavailable, err)
+	}
+	if o.Kernels, err = fs.Sub(embedded, "kernels"); err != nil {
+		return nil, err
+	}
+	return openOn(d, o, levels)
+}

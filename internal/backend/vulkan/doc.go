@@ -1,0 +1,6 @@
+// Package vulkan computes on GPUs through Vulkan with the bits of the portable Go code. Kernels are GLSL (folder kernels), whose
+// SPIR-V is part of the program. Vulkan promises correctly rounded results for additions and products only, so a device is
+// probed first, and gets the cheapest arithmetic whose results are exact there: see probe.go.
+//
+// The package is not yet whole: operations that it lacks end in an error that names them.
+package vulkan

@@ -1,0 +1,358 @@
+//go:build vulkan && (linux || windows)
+
+package driver
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// device is an open device.
+type device struct {
+	table
+	l                *library
+	physical, handle uintptr
+	queue            uintptr
+	pool             handle
+	layout           handle
+	semaphore        handle
+	submitted        uint64
+
+	local, cached memoryChoice
+	all           []allocation // by address
+	lost          error        // a device that has failed fails for ever
+	kernels       map[*kernel]struct{}
+	barrier       *memoryBarrier
+}
+
+// memoryChoice is the types of memory for a purpose, best first.
+type memoryChoice []uint32
+
+// allocation is memory and the buffer that covers it.
+type allocation struct {
+	at     Ptr
+	bytes  int64
+	buffer handle
+	memory handle
+	host   []byte // of Pin
+}
+
+// Stages and accesses of barriers.
+const (
+	stageCompute, stageTransfer             = 0x800, 0x1000
+	accessRead, accessWrite                 = 0x20, 0x40
+	accessTransferRead, accessTransferWrite = 0x800, 0x1000
+	computeStage                            = 0x20 // of a pipeline
+)
+
+// prepare makes what every device has.
+func (d *device) prepare(family uint32) error {
+	d.kernels = map[*kernel]struct{}{}
+	d.barrier = &memoryBarrier{
+		sType: 46, from: accessRead | accessWrite | accessTransferRead | accessTransferWrite, to: accessRead | accessWrite | accessTransferRead | accessTransferWrite,
+	}
+	queue, pool, layout, semaphore := new(uintptr), new(handle), new(handle), new(handle)
+	d.run(getQueue, d.handle, uintptr(family), 0, uintptr(unsafe.Pointer(queue)))
+	d.queue = *queue
+	const resetBuffers = 2
+	if err := d.do(createCommandPool, d.handle, uintptr(unsafe.Pointer(&commandPoolCreateInfo{sType: 39, flags: resetBuffers, family: family})), 0, uintptr(unsafe.Pointer(pool))); err != nil {
+		return err
+	}
+	d.pool = *pool
+	push := &pushConstantRange{computeStage, 0, PushBytes}
+	if err := d.do(createPipelineLayout, d.handle, uintptr(unsafe.Pointer(&pipelineLayoutCreateInfo{sType: 30, pushes: 1, push: push})), 0, uintptr(unsafe.Pointer(layout))); err != nil {
+		return err
+	}
+	d.layout = *layout
+	timeline := &semaphoreTypeInfo{sType: 1000207002, typ: 1}
+	if err := d.do(createSemaphore, d.handle, uintptr(unsafe.Pointer(&semaphoreCreateInfo{sType: 9, next: unsafe.Pointer(timeline)})), 0, uintptr(unsafe.Pointer(semaphore))); err != nil {
+		return err
+	}
+	d.semaphore = *semaphore
+	d.chooseMemory()
+	return nil
+}
+
+// chooseMemory orders the types of memory: local is for the device, cached for copies to and from the host.
+func (d *device) chooseMemory() {
+	m := &physicalDeviceMemoryProperties2{sType: 1000059006}
+	d.l.run(getMemoryProperties, d.physical, uintptr(unsafe.Pointer(m)))
+	const local, visible, coherent, cached = 1, 2, 4, 8
+	_, total := d.l.memory(d.physical)
+	for i := range m.types {
+		t := m.typ[i]
+		if t.flags&local != 0 && int64(m.heap[t.heap].size) == total && t.flags&0xf0 == 0 { // no protected or special memory
+			d.local = append(d.local, i)
+		}
+		if t.flags&(visible|coherent) == visible|coherent && t.flags&0xf0 == 0 {
+			d.cached = append(d.cached, i)
+		}
+	}
+	slices.SortStableFunc(d.cached, func(a, b uint32) int {
+		return int(m.typ[b].flags&cached) - int(m.typ[a].flags&cached) + int(m.typ[a].flags&local) - int(m.typ[b].flags&local)
+	})
+}
+
+// do calls a function of the device, unless that is lost.
+//
+//go:uintptrescapes
+func (d *device) do(f function, args ...uintptr) error {
+	if d.lost != nil {
+		return d.lost
+	}
+	err := d.call(f, args)
+	if e, ok := err.(*Error); ok && e.DeviceLost() { //nolint:errorlint // it is what call returns
+		d.lost = err
+	}
+	return err
+}
+
+// Memory implements Device, as all that follows.
+func (d *device) Memory() (free, total int64, err error) {
+	free, total = d.l.memory(d.physical)
+	return free, total, nil
+}
+
+func (d *device) Alloc(bytes int64) (Ptr, error) {
+	a, err := d.allocate(bytes, d.local)
+	return a.at, err
+}
+
+// allocate returns memory of the first type of a choice that a buffer can have.
+func (d *device) allocate(bytes int64, choice memoryChoice) (a allocation, err error) {
+	const transfers, storage, address = 3, 0x20, 0x20000
+	a.bytes = (max(bytes, 1) + 255) &^ 255
+	buffer, memory, need := new(handle), new(handle), new(memoryRequirements)
+	if err := d.do(createBuffer, d.handle, uintptr(unsafe.Pointer(&bufferCreateInfo{sType: 12, size: uint64(a.bytes), usage: transfers | storage | address})), 0, uintptr(unsafe.Pointer(buffer))); err != nil {
+		return allocation{}, err
+	}
+	a.buffer = *buffer
+	d.run(getBufferRequirements, d.handle, uintptr(a.buffer), uintptr(unsafe.Pointer(need)))
+	err = &Error{Call: functions[allocateMemory], Code: FeatureMissing}
+	for _, t := range choice {
+		if need.types>>t&1 == 0 {
+			continue
+		}
+		const addresses = 2
+		flags := &memoryAllocateFlagsInfo{sType: 1000060000, flags: addresses}
+		err = d.do(allocateMemory, d.handle, uintptr(unsafe.Pointer(&memoryAllocateInfo{sType: 5, next: unsafe.Pointer(flags), size: need.size, typ: t})), 0, uintptr(unsafe.Pointer(memory)))
+		break
+	}
+	if err != nil {
+		d.run(destroyBuffer, d.handle, uintptr(a.buffer), 0)
+		return allocation{}, err
+	}
+	a.memory = *memory
+	if err := d.do(bindBufferMemory, d.handle, uintptr(a.buffer), uintptr(a.memory), 0); err != nil {
+		d.release(&a)
+		return allocation{}, err
+	}
+	a.at = Ptr(d.address(d.table[getBufferAddress], d.handle, uintptr(unsafe.Pointer(&bufferDeviceAddressInfo{sType: 1000244001, buffer: a.buffer}))))
+	i, _ := d.search(a.at)
+	d.all = slices.Insert(d.all, i, a)
+	return a, nil
+}
+
+func (d *device) release(a *allocation) {
+	d.run(destroyBuffer, d.handle, uintptr(a.buffer), 0)
+	d.run(freeMemory, d.handle, uintptr(a.memory), 0)
+}
+
+// search is where an address is, or would be, among the allocations.
+func (d *device) search(at Ptr) (int, bool) {
+	return slices.BinarySearchFunc(d.all, at, func(a allocation, at Ptr) int {
+		switch {
+		case at < a.at:
+			return 1
+		case at >= a.at+Ptr(a.bytes):
+			return -1
+		}
+		return 0
+	})
+}
+
+func (d *device) Free(at Ptr) error {
+	i, ok := d.search(at)
+	if !ok || d.all[i].at != at {
+		return &Error{Call: functions[freeMemory], Code: Unknown}
+	}
+	d.release(&d.all[i])
+	d.all = slices.Delete(d.all, i, i+1)
+	return d.lost
+}
+
+func (d *device) Pin(bytes int64) ([]byte, Ptr, error) {
+	a, err := d.allocate(bytes, d.cached)
+	if err != nil {
+		return nil, 0, err
+	}
+	at := new(*byte)
+	all := uint64(noLimit)
+	if err := d.do(mapMemory, d.handle, uintptr(a.memory), 0, uintptr(all), 0, uintptr(unsafe.Pointer(at))); err != nil {
+		_ = d.Free(a.at)
+		return nil, 0, err
+	}
+	return unsafe.Slice(*at, bytes), a.at, nil
+}
+
+func (d *device) Unpin(at Ptr) error { return d.Free(at) }
+
+// kernel is a pipeline.
+type kernel struct {
+	d    *device
+	pipe handle
+}
+
+func (k *kernel) Close() {
+	if _, ok := k.d.kernels[k]; ok {
+		delete(k.d.kernels, k)
+		k.d.run(destroyPipeline, k.d.handle, uintptr(k.pipe), 0)
+	}
+}
+
+func (d *device) Kernel(code, constants []uint32) (Kernel, error) {
+	module, pipe := new(handle), new(handle)
+	if err := d.do(createShaderModule, d.handle, uintptr(unsafe.Pointer(&shaderModuleCreateInfo{sType: 16, size: uint64(4 * len(code)), code: &code[0]})), 0, uintptr(unsafe.Pointer(module))); err != nil {
+		return nil, err
+	}
+	info := &computePipelineCreateInfo{sType: 29, layout: d.layout, index: -1}
+	info.stage = pipelineShaderStageCreateInfo{sType: 18, stage: computeStage, module: *module, name: name("main")}
+	if len(constants) > 0 {
+		entries := make([]specializationMapEntry, len(constants))
+		for i := range entries {
+			entries[i] = specializationMapEntry{uint32(i), uint32(4 * i), 4}
+		}
+		info.stage.specialization = &specializationInfo{uint32(len(entries)), &entries[0], uint64(4 * len(constants)), unsafe.Pointer(&constants[0])}
+	}
+	err := d.do(createComputePipelines, d.handle, 0, 1, uintptr(unsafe.Pointer(info)), 0, uintptr(unsafe.Pointer(pipe)))
+	d.run(destroyShaderModule, d.handle, uintptr(*module), 0)
+	if err != nil {
+		return nil, err
+	}
+	k := &kernel{d, *pipe}
+	d.kernels[k] = struct{}{}
+	return k, nil
+}
+
+func (d *device) Commands() (Commands, error) {
+	h := new(uintptr)
+	if err := d.do(allocateCommandBuffers, d.handle, uintptr(unsafe.Pointer(&commandBufferAllocateInfo{sType: 40, pool: d.pool, count: 1})), uintptr(unsafe.Pointer(h))); err != nil {
+		return nil, err
+	}
+	return &commands{d: d, handle: *h, push: new([PushBytes]byte), copies: new(bufferCopy)}, nil
+}
+
+func (d *device) Submit(c Commands) (uint64, error) {
+	b := c.(*commands)
+	value, command := d.submitted+1, b.handle
+	timeline := &timelineSubmitInfo{sType: 1000207003, signals: 1, signal: &value}
+	err := d.do(queueSubmit, d.queue, 1, uintptr(unsafe.Pointer(&submitInfo{
+		sType: 4, next: unsafe.Pointer(timeline), commands: 1, command: &command, signals: 1, signal: &d.semaphore,
+	})), 0)
+	if err == nil {
+		d.submitted = value
+	}
+	return value, err
+}
+
+func (d *device) Wait(submission uint64) error {
+	return d.do(waitSemaphores, d.handle, uintptr(unsafe.Pointer(&semaphoreWaitInfo{sType: 1000207004, count: 1, semaphores: &d.semaphore, values: &submission})), forever)
+}
+
+func (d *device) Close() error {
+	if d.handle == 0 {
+		return nil
+	}
+	d.run(deviceWaitIdle, d.handle)
+	for k := range d.kernels {
+		k.Close()
+	}
+	for i := range d.all {
+		d.release(&d.all[i])
+	}
+	d.all = nil
+	d.run(destroyCommandPool, d.handle, uintptr(d.pool), 0)
+	d.run(destroyPipelineLayout, d.handle, uintptr(d.layout), 0)
+	d.run(destroySemaphore, d.handle, uintptr(d.semaphore), 0)
+	d.run(destroyDevice, d.handle, 0)
+	d.handle = 0
+	return d.lost
+}
+
+// commands is a command buffer.
+type commands struct {
+	d      *device
+	handle uintptr
+	push   *[PushBytes]byte
+	copies *bufferCopy
+	bound  *kernel
+	wrong  error // the first mistake since Begin
+}
+
+func (c *commands) Begin() error {
+	const simultaneous = 4 // it may be submitted again before it has ended
+	c.bound, c.wrong = nil, nil
+	return c.d.do(beginCommandBuffer, c.handle, uintptr(unsafe.Pointer(&commandBufferBeginInfo{sType: 42, flags: simultaneous})))
+}
+
+func (c *commands) Launch(k Kernel, groups [3]int, args []byte) {
+	d := c.d
+	if own := k.(*kernel); own != c.bound {
+		c.bound = own
+		d.run(cmdBindPipeline, c.handle, 1, uintptr(own.pipe))
+	}
+	if n := copy(c.push[:], args); n > 0 {
+		d.run(cmdPushConstants, c.handle, uintptr(d.layout), computeStage, 0, uintptr(n), uintptr(unsafe.Pointer(c.push)))
+	}
+	d.run(cmdDispatch, c.handle, uintptr(groups[0]), uintptr(groups[1]), uintptr(groups[2]))
+	c.fence()
+}
+
+// fence has later operations wait for all before.
+func (c *commands) fence() {
+	const stages = stageCompute | stageTransfer
+	c.d.run(cmdPipelineBarrier, c.handle, stages, stages, 0, 1, uintptr(unsafe.Pointer(c.d.barrier)), 0, 0, 0, 0)
+}
+
+// within is the buffer that an address lies in, and the distance from its beginning.
+func (c *commands) within(at Ptr, bytes int64) (handle, uint64) {
+	i, ok := c.d.search(at)
+	if !ok || at+Ptr(bytes) > c.d.all[i].at+Ptr(c.d.all[i].bytes) {
+		c.wrong = &Error{Call: functions[cmdCopyBuffer], Code: Unknown}
+		return 0, 0
+	}
+	return c.d.all[i].buffer, uint64(at - c.d.all[i].at)
+}
+
+func (c *commands) Copy(to, from Ptr, bytes int64) {
+	target, at := c.within(to, bytes)
+	source, first := c.within(from, bytes)
+	if c.wrong != nil || bytes == 0 {
+		return
+	}
+	*c.copies = bufferCopy{first, at, uint64(bytes)}
+	c.d.run(cmdCopyBuffer, c.handle, uintptr(source), uintptr(target), 1, uintptr(unsafe.Pointer(c.copies)))
+	c.fence()
+}
+
+func (c *commands) Set(to Ptr, bytes int64) {
+	target, at := c.within(to, bytes)
+	if c.wrong != nil || bytes == 0 {
+		return
+	}
+	c.d.run(cmdFillBuffer, c.handle, uintptr(target), uintptr(at), uintptr(bytes), 0)
+	c.fence()
+}
+
+func (c *commands) End() error {
+	if err := c.d.do(endCommandBuffer, c.handle); err != nil {
+		return err
+	}
+	return c.wrong
+}
+
+func (c *commands) Close() {
+	if c.d.handle != 0 {
+		c.d.run(freeCommandBuffers, c.d.handle, uintptr(c.d.pool), 1, uintptr(unsafe.Pointer(&c.handle)))
+	}
+}

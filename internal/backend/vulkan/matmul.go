@@ -1,0 +1,121 @@
+package vulkan
+
+import (
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+)
+
+// rows is the input of a product: floats, and the same as integers if the weight needs them.
+type rows struct {
+	at                     driver.Ptr
+	rows, cols, stride     int
+	turn                   turn // that they went through
+	group, coded, tailRows int  // columns of a group of codes, codes from row to row, tails from group to group
+	codes, tails           driver.Ptr
+}
+
+// MatMul multiplies x with each product's weight.
+func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
+	b.begin()
+	var known []rows
+	for i := range products {
+		p := &products[i]
+		backend.CheckProduct(x, p)
+		w := b.weight(p.W)
+		if p.Each {
+			b.each(x, w, p)
+			continue
+		}
+		b.product(x, w, p, &known)
+	}
+}
+
+// each is the product of every head with its own matrix.
+func (b *Backend) each(x backend.Tensor, w *weight, p *backend.Product) {
+	in, out := x.Cols/w.Count(), p.Dst.Cols/w.Count()
+	for i := range w.Count() {
+		next := b.next
+		var known []rows
+		part := x.ColRange(i*in, i*in+w.Cols())
+		b.multiply(b.prepare(part, w, &known), w, i, &backend.Product{Dst: p.Dst.ColRange(i*out, i*out+w.Rows()), Add: p.Add}, 0, w.l.Tiles)
+		b.next = next // the device runs in order
+	}
+}
+
+// product is one product with the first matrix of a stack. known is the existing forms of x.
+func (b *Backend) product(x backend.Tensor, w *weight, p *backend.Product, known *[]rows) {
+	if x.Rows == 0 || w.l.Groups == 0 || p.Only != nil && len(p.Only) == 0 {
+		return
+	}
+	tiles, only := w.l.Tiles, driver.Ptr(0)
+	if p.Only != nil {
+		only, tiles = b.listsOf(backend.Pass{Only: p.Only}), gpu.Blocks(len(p.Only))
+	}
+	b.multiply(b.prepare(x, w, known), w, 0, p, only, tiles)
+}
+
+// prepare is x in the form for a weight. known is the existing forms; another is added.
+func (b *Backend) prepare(x backend.Tensor, w *weight, known *[]rows) rows {
+	group := 0
+	if w.Integer() {
+		group = w.l.Group * w.l.Per
+	}
+	for _, in := range *known {
+		if in.group == group && in.turn == w.turn {
+			return in
+		}
+	}
+	in := rows{at: b.address(x), rows: x.Rows, cols: x.Cols, stride: x.Stride}
+	if w.turns() {
+		b.transform(&in, w)
+	}
+	if group > 0 {
+		b.quantize(&in, group)
+	}
+	*known = append(*known, in)
+	return in
+}
+
+// transform replaces rows by transformed ones.
+func (b *Backend) transform(in *rows, w *weight) {
+	t, to := w.turn, b.scratch(4*in.rows*in.cols)
+	const columns = 128
+	eachRows(in.rows, func(from, end int) {
+		b.launch("transform", [3]int{(in.cols + columns - 1) / columns, end - from, 1}, in.at+driver.Ptr(4*from*in.stride), to+driver.Ptr(4*from*in.cols),
+			t.order, t.scales, t.turns, t.places, in.stride, in.cols, t.rounds)
+	})
+	in.at, in.stride, in.turn = to, in.cols, t
+}
+
+// quantize adds the integers of rows, by groups of columns.
+func (b *Backend) quantize(in *rows, group int) {
+	groups := (in.cols + group - 1) / group
+	in.group, in.coded, in.tailRows = group, groups*group, in.rows
+	in.codes, in.tails = b.scratch(in.rows*in.coded), b.scratch(8*in.rows*groups)
+	eachRows(in.rows, func(from, to int) {
+		b.launch("quantize", [3]int{groups, to - from, 1}, in.at+driver.Ptr(4*from*in.stride), in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from),
+			in.stride, in.coded, in.cols, group, in.tailRows)
+	})
+}
+
+// strip is how many rows a workgroup multiplies.
+const strip = 8
+
+// multiply launches a product.
+func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, only driver.Ptr, tiles int) {
+	name := "product_float"
+	switch {
+	case w.super():
+		name = "product_super"
+	case w.Integer():
+		name = "product_integer"
+	}
+	const most = maxRows / strip * strip
+	for from := 0; from < in.rows; from += most {
+		n := min(most, in.rows-from)
+		dst := p.Dst.RowRange(from, from+n)
+		b.launch(name, [3]int{tiles, (n + strip - 1) / strip, 1}, w.head, in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from),
+			in.at+driver.Ptr(4*from*in.stride), b.address(dst), b.address(p.Bias), only, matrix, in.tailRows, in.coded, in.stride, dst.Stride, n, p.Add)
+	}
+}

@@ -1,0 +1,176 @@
+package vulkan
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// probeOperands is how many triples of numbers the probe compares for each operation.
+const probeOperands = 1 << 16
+
+// probed are the operations of kernels/probe.comp, in its order.
+var probed = []struct {
+	name string
+	do   func(a, b, c float32) float32
+}{
+	{"a+b", func(a, b, _ float32) float32 { return a + b }},
+	{"a-b", func(a, b, _ float32) float32 { return a - b }},
+	{"a*b", func(a, b, _ float32) float32 { return a * b }},
+	{"fma(a,b,c)", exactmath.FMA32},
+	{"a/b", func(a, b, _ float32) float32 { return a / b }},
+	{"sqrt(|a|)", func(a, _, _ float32) float32 { return float32(math.Sqrt(math.Abs(float64(a)))) }},
+	{"exp(c)", func(_, _, c float32) float32 { return exactmath.Exp32(c) }},
+	{"silu(c)", func(_, _, c float32) float32 { return exactmath.SiLU32(c) }},
+	{"float16(a) as float32", func(a, _, _ float32) float32 { return dtype.FromF16(uint16(math.Float32bits(a) >> 16)) }},
+	{"b rounded to float16", func(_, b, _ float32) float32 { return dtype.FromF16(dtype.ToF16(b)) }},
+}
+
+// operands are triples that are hard to compute with: any bits, numbers of like size, sums that cancel, and small results.
+func operands(n int) (a, b, c []float32) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	a, b, c = make([]float32, n), make([]float32, n), make([]float32, n)
+	wild := func() float32 { return math.Float32frombits(rng.Uint32()) }
+	mild := func() float32 { return (rng.Float32() - 0.5) * float32(math.Exp2(float64(rng.IntN(20)-10))) }
+	for i := range a {
+		switch i % 4 {
+		case 0:
+			a[i], b[i], c[i] = wild(), wild(), wild()
+		case 1:
+			a[i], b[i], c[i] = mild(), mild(), mild()
+		case 2:
+			a[i], b[i] = mild(), mild()
+			c[i] = -a[i] * b[i]
+		case 3:
+			a[i] = math.Float32frombits(rng.Uint32()&0x80ffffff | uint32(rng.IntN(60))<<23)
+			b[i] = math.Float32frombits(rng.Uint32()&0x807fffff | uint32(40+rng.IntN(120))<<23)
+			c[i] = math.Float32frombits(rng.Uint32() & 0x81ffffff)
+		}
+	}
+	return a, b, c
+}
+
+// cheapest are the levels in the order of their cost.
+var cheapest = []Level{Instructions, Guarded, Doubles, GuardDoubles, AllGuarded, Integers}
+
+// Probe sets the level to the first of a list, nil: of all, whose operations have the bits of the portable code. It chooses a level and
+// does not prove it: a compiler may be exact in single operations and not in kernels. An error names the operation that is wrong
+// at each level.
+func (b *Backend) Probe(levels []Level) error {
+	if levels == nil {
+		levels = cheapest
+	}
+	a, x, c := operands(probeOperands)
+	var wrong []string
+	for _, level := range levels {
+		if level.double() && !b.info.Float64 {
+			wrong = append(wrong, fmt.Sprintf("level %d: the device has no float64", level))
+			continue
+		}
+		b.setLevel(level)
+		what, err := b.probe(a, x, c)
+		if err != nil {
+			return err
+		}
+		if what == "" {
+			return nil
+		}
+		wrong = append(wrong, fmt.Sprintf("level %d: %s", level, what))
+	}
+	return errors.New("the device computes other results than the CPU: " + strings.Join(wrong, "; "))
+}
+
+// setLevel changes the level, and drops the kernels of another one.
+func (b *Backend) setLevel(level Level) {
+	b.opts.Level = level
+	for name, k := range b.kernels {
+		k.Close()
+		delete(b.kernels, name)
+	}
+}
+
+// probe compares the operations over some operands. It returns the first difference, or "".
+func (b *Backend) probe(x, y, z []float32) (string, error) {
+	n := len(x)
+	var at [4]driver.Ptr
+	defer func() {
+		for _, p := range at {
+			b.free(p)
+		}
+	}()
+	for i, bytes := range []int{4 * n, 4 * n, 4 * n, 4 * n * len(probed)} {
+		var err error
+		if at[i], err = b.memory.Alloc(int64(bytes)); err != nil {
+			return "", err
+		}
+	}
+	for i, list := range [][]float32{x, y, z} {
+		data := make([]byte, 0, 4*n)
+		for _, f := range list {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(f))
+		}
+		if err := b.send(at[i], data); err != nil {
+			return "", err
+		}
+	}
+	b.launch("probe", [3]int{(n + rowThreads - 1) / rowThreads, 1, 1}, at[0], at[1], at[2], at[3], n)
+	data, err := b.read(at[3], 4*n*len(probed))
+	if err != nil {
+		return "", err
+	}
+	for k, op := range probed {
+		for i := range x {
+			got, want := math.Float32frombits(binary.LittleEndian.Uint32(data[4*(k*n+i):])), op.do(x[i], y[i], z[i])
+			if g, w := math.Float32bits(got), math.Float32bits(want); g != w && (got == got || want == want) { //nolint:gocritic // NaN
+				return fmt.Sprintf("%s of 0x%08x, 0x%08x, 0x%08x is 0x%08x, want 0x%08x", op.name, math.Float32bits(x[i]), math.Float32bits(y[i]), math.Float32bits(z[i]), g, w), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// openOn opens the device of a number, as of backend.Options, or the first usable one, at the cheapest level that the probe finds exact.
+func openOn(d driver.Driver, o Options, levels []Level) (*Backend, error) {
+	infos, err := d.Devices()
+	if err == nil && len(infos) == 0 {
+		err = &driver.Error{Call: "vkEnumeratePhysicalDevices", Code: driver.Incompatible}
+	}
+	if err == nil && o.Number > len(infos) {
+		err = fmt.Errorf("there is no GPU %d: the last is vulkan:%d", o.Number-1, len(infos)-1)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("vulkan: %w: %w", backend.ErrUnavailable, err)
+	}
+	i := max(0, o.Number-1)
+	for o.Number == 0 && i < len(infos)-1 && infos[i].Missing != "" {
+		i++
+	}
+	if infos[i].Missing != "" {
+		return nil, fmt.Errorf("vulkan: %w: %s: %s", backend.ErrUnavailable, infos[i].Name, infos[i].Missing)
+	}
+	dev, err := d.Open(i)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", infos[i].Name, err)
+	}
+	b, err := New(dev, infos[i], o)
+	if err != nil {
+		_ = dev.Close() // err came first
+		return nil, fmt.Errorf("%s: %w", infos[i].Name, err)
+	}
+	if err := b.Probe(levels); err != nil {
+		_ = b.Close() // err came first
+		return nil, fmt.Errorf("vulkan: %s: %w", infos[i].Name, err)
+	}
+	return b, nil
+}
+
+// rank is below that of the processor: auto does not select a device of this package before the package is whole.
+const rank = -1

@@ -1,0 +1,32 @@
+//go:build vulkan
+
+package vulkan
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+)
+
+// TestModulesAreValid has the validator of the SPIR-V tools read every module, as devices with and without float64 get it.
+func TestModulesAreValid(t *testing.T) {
+	dir := t.TempDir()
+	for _, info := range []driver.Info{{}, {Float64: true, Keeps: driver.Controls{Denorms: true, NaN: true, Nearest: true}}} {
+		list, err := readModules(os.DirFS("kernels"), &info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, m := range list {
+			file := filepath.Join(dir, name+".spv")
+			if err := os.WriteFile(file, bytesOf(m), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.CommandContext(t.Context(), "spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", file).CombinedOutput(); err != nil {
+				t.Errorf("%s, float64 %t: %v: %s", name, info.Float64, err, out)
+			}
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package vulkan
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/spirv"
+)
+
+// Options of New.
+type Options struct {
+	Kernels fs.FS        // has kernels.spv.gz
+	Level   Level        // of the arithmetic; Probe finds it
+	Slab    int64        // bytes of memory per allocation of the driver; 0: 256 MB
+	Staging int64        // bytes of host memory for uploads; 0: 16 MB
+	Log     *slog.Logger // nil: warnings go to the default one
+	Number  int          // see backend.Options
+}
+
+// Backend is a GPU. See backend.Backend for the contract of its methods.
+type Backend struct {
+	dev     driver.Device
+	info    driver.Info
+	opts    Options
+	modules map[string]spirv.Module
+	kernels map[string]driver.Kernel
+	args    []byte // of the launch that is being made
+
+	memory     gpu.Arena[driver.Ptr]
+	weights    map[*weight]struct{}
+	staged     pinned
+	stagedUsed int
+	host       pinned // the last result of Host
+	pieces     []piece
+	next       int // piece of the running operation
+	call       callBlock
+	queue      queue
+	lists      backend.Pass // of the pass that is queued
+	inPass     bool
+	turns      map[string]driver.Ptr // rotations of the running pass
+	best       []backend.Best
+	top        topScratch
+
+	err    error // the first of the operations, until it is reported
+	closed bool
+}
+
+var _ backend.Backend = (*Backend)(nil)
+
+// pinned is memory of the host that the device can copy.
+type pinned struct {
+	data []byte
+	at   driver.Ptr
+}
+
+// piece is working memory of operations.
+type piece struct {
+	at    driver.Ptr
+	bytes int64
+}
+
+// New makes a backend of an open device, which the backend closes.
+func New(dev driver.Device, info driver.Info, o Options) (*Backend, error) {
+	o.Slab, o.Staging, o.Log = cmp.Or(o.Slab, 256<<20), cmp.Or(o.Staging, 16<<20), cmp.Or(o.Log, slog.Default())
+	b := &Backend{dev: dev, info: info, opts: o, kernels: map[string]driver.Kernel{}, weights: map[*weight]struct{}{}, turns: map[string]driver.Ptr{}}
+	b.memory.Init(source{dev}, o.Slab)
+	var err error
+	if b.modules, err = readModules(o.Kernels, &info); err != nil {
+		return nil, err
+	}
+	if err := b.queue.init(dev); err != nil {
+		return nil, err
+	}
+	b.staged.data, b.staged.at, err = dev.Pin(o.Staging)
+	return b, err
+}
+
+// Name is the GPU.
+func (b *Backend) Name() string {
+	name := "vulkan"
+	if n := b.opts.Number; n > 0 {
+		name = fmt.Sprintf("vulkan:%d", n-1)
+	}
+	return fmt.Sprintf("%s %s, level %d", name, b.info.Name, b.opts.Level)
+}
+
+// FreeMemory is the free memory of the driver and of slabs.
+func (b *Backend) FreeMemory() int64 {
+	free, _, err := b.dev.Memory()
+	if err != nil {
+		return 0
+	}
+	return free + b.memory.Unused()
+}
+
+// Close frees all memory. Tensors and weights are invalid after it.
+func (b *Backend) Close() error {
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	err := b.queue.close()
+	for w := range b.weights {
+		b.Unload(w)
+	}
+	err = errors.Join(err, b.memory.Close(), b.dev.Unpin(b.staged.at))
+	if b.host.data != nil {
+		err = errors.Join(err, b.dev.Unpin(b.host.at))
+	}
+	if closing := b.dev.Close(); err == nil || closing == nil {
+		return closing // a lost device has failed in everything before
+	}
+	return err
+}
+
+// fail keeps the first error of the operations.
+func (b *Backend) fail(err error) {
+	if err != nil && b.err == nil {
+		b.err = err
+	}
+}
+
+// wait returns when all that was queued has ended, with the first error since the last call.
+func (b *Backend) wait() error {
+	err := b.queue.wait()
+	b.stagedUsed = 0
+	if b.err != nil {
+		err, b.err = b.err, nil
+	}
+	return err
+}
+
+// begin is called first by every operation: the working memory of the previous one is free.
+func (b *Backend) begin() { b.next = 0 }
+
+// address is that of a tensor's first number; 0 for the zero Tensor.
+func (b *Backend) address(t backend.Tensor) driver.Ptr {
+	if t.Mem == nil {
+		return 0
+	}
+	m, ok := t.Mem.(*memory)
+	if !ok || m.owner != b || m.freed {
+		panic("vulkan: tensor of another device, or freed tensor")
+	}
+	end := t.Offset
+	if t.Rows > 0 {
+		end += (t.Rows-1)*t.Stride + t.Cols
+	}
+	if t.Offset < 0 || int64(end*t.Type.Size()) > m.bytes {
+		panic(fmt.Sprintf("vulkan: %d×%d numbers %d apart from %d on, in memory of %d bytes", t.Rows, t.Cols, t.Stride, t.Offset, m.bytes))
+	}
+	return m.at + driver.Ptr(t.Offset*t.Type.Size())
+}
+
+// launch queues a kernel on groups of threads, with arguments as its push constants have them.
+func (b *Backend) launch(name string, groups [3]int, args ...any) {
+	if b.err != nil || groups[0]*groups[1]*groups[2] == 0 {
+		return
+	}
+	k, err := b.kernel(name)
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	b.args = b.args[:0]
+	le := binary.LittleEndian
+	for _, a := range args {
+		switch x := a.(type) {
+		case driver.Ptr:
+			for len(b.args)%8 != 0 {
+				b.args = append(b.args, 0)
+			}
+			b.args = le.AppendUint64(b.args, uint64(x))
+		case int:
+			b.args = le.AppendUint32(b.args, uint32(i32(x)))
+		case float32:
+			b.args = le.AppendUint32(b.args, math.Float32bits(x))
+		case bool:
+			n := uint32(0)
+			if x {
+				n = 1
+			}
+			b.args = le.AppendUint32(b.args, n)
+		default:
+			panic(fmt.Sprintf("vulkan: argument %T", a))
+		}
+	}
+	if len(b.args) > driver.PushBytes {
+		panic(fmt.Sprintf("vulkan: %s has %d bytes of arguments", name, len(b.args)))
+	}
+	c, err := b.queue.commands()
+	if err != nil {
+		b.fail(err)
+		return
+	}
+	c.Launch(k, groups, b.args)
+}
+
+// kernel is a kernel of the modules, compiled at its first use.
+func (b *Backend) kernel(name string) (driver.Kernel, error) {
+	if k := b.kernels[name]; k != nil {
+		return k, nil
+	}
+	m, ok := b.modules[name]
+	if !ok {
+		return nil, fmt.Errorf("vulkan: no kernel %s", name)
+	}
+	k, err := b.dev.Kernel(m, []uint32{uint32(b.opts.Level)})
+	if err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", name, err)
+	}
+	b.kernels[name] = k
+	return k, nil
+}
+
+// i32 is a number as kernels have it.
+func i32(n int) int32 {
+	if n != int(int32(n)) {
+		panic(fmt.Sprintf("vulkan: parameter %d does not fit in 32 bits", n))
+	}
+	return int32(n)
+}
+
+// missing fails with the operation that the backend does not have yet.
+func (b *Backend) missing(what string) {
+	b.fail(fmt.Errorf("vulkan: %s: not yet computed by this backend: use --device cuda or cpu", what))
+}
