@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf/gguftest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/filetest"
@@ -224,6 +225,14 @@ func TestGGUFRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGGUFRefusesFactorsOfExperts checks NVFP4 files, in which the factors of the format have the name of the experts'.
+func TestGGUFRefusesFactorsOfExperts(t *testing.T) {
+	g := &ggufFile{layers: 1}
+	if _, err := g.pieces(&gguf.Tensor{Name: "blk.0.ffn_down_exps.weight", Factors: []float32{1}}); err == nil || !strings.Contains(err.Error(), "NVFP4") {
+		t.Errorf("%v", err)
 	}
 }
 
