@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/remote"
 	"github.com/foretoken/foretoken/internal/backend/remote/link"
 	"github.com/foretoken/foretoken/internal/backend/split"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/modeltest"
@@ -27,16 +28,16 @@ import (
 
 var (
 	machinesFlag = flag.String("machines", "2,4", "machines of BenchmarkMachines, with commas")
-	nodesFlag    = flag.String("nodes", "", "addresses of nodes for BenchmarkMachines, with commas; without any, nodes are in the process of the benchmark")
+	nodesFlag    = flag.String("nodes", "", "addresses of nodes for BenchmarkMachines, with commas; none: nodes in this process")
 	tokenFlag    = flag.String("node-token", "", "file of the token of -nodes")
 	serveFlag    = flag.String("serve", "", "address at which BenchmarkMachines is a node for another process")
 )
 
-// BenchmarkMachines measures a generated model, or a file, on a leader and nodes with one thread each, whose connections have delays. Depth: passes of
-// one sequence of 1, 2 and 4 rows, as rounds of depth 0, 1 and 3 have them. share is the time of one device with one thread, over that of all.
-// Groups: gain is the throughput with a round in flight for each machine over one round with all sequences, and gain-group over
-// one with the sequences of a group. What is compared alternates, and figures are medians. It needs a core for each machine
-// and one for the delays.
+// BenchmarkMachines measures a generated model, or a file, on a leader and nodes with one thread each, whose connections have
+// delays. Depth: passes of one sequence of 1, 2 and 4 rows, as rounds of depth 0, 1 and 3 have them. share is the time of one device
+// with one thread, over that of all. Groups: gain is the throughput with a round in flight for each machine over one round with all
+// sequences, and gain-group over one with the sequences of a group. What is compared alternates, and figures are medians. It needs
+// a core for each machine and one for the delays.
 func BenchmarkMachines(b *testing.B) {
 	if *serveFlag != "" {
 		serveNode(b)
@@ -104,7 +105,8 @@ func benchmarkMachines(b *testing.B, shape string, machines int) {
 				delay.Store(int64(d))
 				var all, group, flying []float64
 				for first := true; b.Loop(); first = false {
-					x, y, z := throughput(b, m, dev, 1, each*machines), throughput(b, m, dev, 1, each), throughput(b, m, dev, machines, each*machines)
+					x, y := throughput(b, m, dev, 1, each*machines, 32), throughput(b, m, dev, 1, each, 32)
+					z := throughput(b, m, dev, machines, each*machines, 32)
 					if !first {
 						all, group, flying = append(all, z/x), append(group, z/y), append(flying, z)
 					}
@@ -215,10 +217,9 @@ func (s passes) pass(b *testing.B, rows int) float64 {
 	return took.Seconds()
 }
 
-// throughput is the tokens per second of sequences.
-func throughput(b *testing.B, m model.Model, dev backend.Backend, groups, sequences int) float64 {
+// throughput is the tokens per second of sequences with answers of a length.
+func throughput(b *testing.B, m model.Model, dev backend.Backend, groups, sequences, tokens int) float64 {
 	b.Helper()
-	const tokens = 8
 	e, err := New(m, state.NewPool(dev, 1<<30), Options{Groups: groups, MaxBatch: sequences})
 	if err != nil {
 		b.Fatal(err)
@@ -236,4 +237,43 @@ func throughput(b *testing.B, m model.Model, dev backend.Backend, groups, sequen
 	}
 	all.Wait()
 	return float64(sequences*tokens) / time.Since(start).Seconds()
+}
+
+// sleeping is a device that sleeps in place of longer computing.
+type sleeping struct {
+	backend.Backend
+	pass time.Duration
+}
+
+func (s *sleeping) Pass(p backend.Pass, queue func()) {
+	s.Backend.Pass(p, queue)
+	time.Sleep(s.pass)
+}
+
+// BenchmarkStages is the gain of four rounds in flight over one where four stages take the same time: what the engine itself
+// leaves of it. It needs no idle machine. The first stage has the beginning and the end of a pass.
+func BenchmarkStages(b *testing.B) {
+	for _, tokens := range []int{8, 32} {
+		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) {
+			list := []backend.Backend{&sleeping{backendtest.CPU(b, backend.Options{Threads: 1}), 15 * time.Millisecond}}
+			for range 3 {
+				list = append(list, &sleeping{backendtest.CPU(b, backend.Options{Threads: 1}), 30 * time.Millisecond})
+			}
+			dev, err := split.New(func(p backend.Part) int {
+				if p.Kind == backend.LayerPart {
+					return 1 + p.Layer*3/4 // of four
+				}
+				return 0
+			}, list...)
+			if err != nil {
+				b.Fatal(err)
+			}
+			m := load(b, golden.Dir(b, "dense"), model.Options{Quantize: 8}, dev)
+			var gains []float64
+			for b.Loop() {
+				gains = append(gains, throughput(b, m, dev, 4, 4, tokens)/throughput(b, m, dev, 1, 1, tokens))
+			}
+			b.ReportMetric(measure.Median(gains), "gain-group")
+		})
+	}
 }
