@@ -233,7 +233,9 @@ float softplus32(float x) {
   return add(floatBitsToInt(x) > 0 ? x : 0.0, fused(negated(s), fused(negated(z), h, y), y));
 }
 
-float atMost(float x, float limit) { return x > limit ? limit : x; }
+// atMost is the smaller of a number that is not negative and a limit, NaN for NaN. It compares bits: a compiler makes a minimum of a
+// comparison and a choice, which on NVIDIA takes subnormal numbers for zero.
+float atMost(float x, float limit) { return floatBitsToUint(x) > floatBitsToUint(limit) && floatBitsToUint(x) <= 0x7f800000u ? limit : x; }
 float atLeast0(float x) { return floatBitsToInt(x) > 0 && floatBitsToUint(x) <= 0x7f800000u ? x : 0.0; }
 
 float gelu32(float x) {

@@ -1,0 +1,114 @@
+package vulkan
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/exactmath"
+)
+
+// newOn is a backend on a fake device.
+func newOn(t *testing.T, f *fake, float64s bool) *Backend {
+	t.Helper()
+	b, err := New(f, driver.Info{Name: "fake", Float64: float64s}, Options{Kernels: os.DirFS("kernels"), Slab: 1 << 20, Staging: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestProbeFindsTheLevelOfADevice has devices with faults of every kind. The probe computes over its operands at each level, those
+// that no device of the tests can run, too.
+func TestProbeFindsTheLevelOfADevice(t *testing.T) {
+	flushed := func(a, b, c float32) float32 { return flush(exactmath.FMA32(flush(a), flush(b), flush(c))) }
+	for name, c := range map[string]struct {
+		change   func(i *instructions)
+		float64s bool
+		want     Level
+		refused  string
+	}{
+		"exact":                             {func(*instructions) {}, true, Instructions, ""},
+		"fused, subnormal numbers are lost": {func(i *instructions) { i.fma = flushed }, true, Guarded, ""},
+		"not fused":                         {func(i *instructions) { i.fma = unfused }, true, Doubles, ""},
+		"not fused, without float64":        {func(i *instructions) { i.fma = unfused }, false, Integers, ""},
+		"subnormal numbers are lost everywhere": {func(i *instructions) {
+			i.fma, i.add, i.mul = flushed, func(a, b float32) float32 { return flush(flush(a) + flush(b)) }, func(a, b float32) float32 { return flush(flush(a) * flush(b)) }
+		}, true, AllGuarded, ""},
+		"a wrong root": {func(i *instructions) { i.sqrt = func(x float32) float32 { return root(x) * 1.0000001 } }, true, 0, "sqrt(|a|) of 0x"},
+		"a wrong product": {func(i *instructions) {
+			i.mul = func(a, b float32) float32 { return float32(a*b) * 1.0000001 }
+		}, true, 0, "level 2: a*b of 0x"},
+	} {
+		f := newFake()
+		c.change(&f.instructions)
+		b := newOn(t, f, c.float64s)
+		err := b.Probe(nil)
+		switch {
+		case c.refused == "" && (err != nil || b.opts.Level != c.want):
+			t.Errorf("%s: level %d, want %d: %v", name, b.opts.Level, c.want, err)
+		case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
+			t.Errorf("%s: error %v", name, err)
+		}
+		if err := b.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestLostDevicesAreReported checks that the error of a lost device comes out of the next call that waits, and says that it is lost.
+func TestLostDevicesAreReported(t *testing.T) {
+	f := newFake()
+	b := newOn(t, f, true)
+	x, err := b.Alloc(dtype.F32, 2, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.fail["Submit"] = &driver.Error{Call: "vkQueueSubmit", Code: driver.DeviceLost}
+	_, err = b.Host(x)
+	if !backend.Lost(err) || !strings.Contains(err.Error(), "restart the process") {
+		t.Errorf("error %v", err)
+	}
+	if err := b.Close(); !backend.Lost(err) {
+		t.Errorf("Close returns %v", err)
+	}
+}
+
+// TestOutOfMemoryIsReported checks the error of an allocation that fails, after which the device goes on.
+func TestOutOfMemoryIsReported(t *testing.T) {
+	f := newFake()
+	f.limit = 4 << 20
+	b := newOn(t, f, true)
+	_, err := b.Alloc(dtype.F32, 1000, 2000)
+	if !errors.Is(err, driver.OutOfDeviceMemory) || !strings.Contains(err.Error(), "8.0 MB are needed, 3.1 of the GPU's 4.2 MB are free") || !strings.Contains(err.Error(), "smaller model") {
+		t.Errorf("error %v", err)
+	}
+	x, err := b.Alloc(dtype.F32, 100, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Host(x); err != nil || len(got) != 10_000 {
+		t.Errorf("%d numbers: %v", len(got), err)
+	}
+	b.Free(x)
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKernelsThatDoNotCompileAreReported checks that the error names the kernel.
+func TestKernelsThatDoNotCompileAreReported(t *testing.T) {
+	f := newFake()
+	f.fail["Kernel"] = &driver.Error{Call: "vkCreateComputePipelines", Code: driver.InvalidShader}
+	b := newOn(t, f, true)
+	if err := b.Probe(nil); err == nil || !strings.Contains(err.Error(), "kernel probe: vulkan: vkCreateComputePipelines") {
+		t.Errorf("error %v", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
