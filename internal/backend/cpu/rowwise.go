@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"cmp"
+	"math"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
@@ -174,8 +175,19 @@ func capPiece(op *rowwiseOp, worker, i int) {
 		s.sum[i] = -2 * exactmath.Abs32(v) / c
 	}
 	op.b.isa.Vector.Sigmoids(s.sum, s.sum)
+	s.keys = kernel.Grow(s.keys, len(x))
+	for i := range s.keys {
+		s.keys[i] = c
+	}
+	exactmath.AXPY32(s.keys, s.sum, -2*c)
 	for i, v := range x {
-		x[i] = exactmath.Capped32(v, c, s.sum[i])
+		switch {
+		case v < -math.MaxFloat32:
+			continue
+		case v == 0:
+			v = 0 // without a sign
+		}
+		x[i] = math.Float32frombits(math.Float32bits(s.keys[i]) | math.Float32bits(v)&(1<<31)) // without a branch by the sign
 	}
 }
 
