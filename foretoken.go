@@ -84,7 +84,7 @@ type Options struct {
 	ISA      string  // instruction set of the device, such as avx2; "": the best
 	Compute  Compute // arithmetic for quantized weights
 	Quantize int     // bits to quantize weights to on loading; 0: unchanged
-	KVBits   int     // of keys and values: 8, 16 or 32; 0: 16, or 32 with Float32
+	KVBits   int     // of keys and values: 4, 8, 16 or 32; 0: 16, or 32 with Float32
 	Context  int     // maximum tokens of a sequence; 0: the model's limit, at most DefaultContext
 
 	// KVMemory is the bytes for the KV cache of all sequences and the prefix cache. 0: enough for one

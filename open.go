@@ -336,7 +336,7 @@ func (m *Model) spell(text string, more bool) []int32 {
 func (o *Options) loading(drafter *checkpoint.Checkpoint) offload.Options {
 	w := model.Options{Compute: backend.Compute(o.Compute), KVBits: o.KVBits}
 	return offload.Options{
-		Quantize: o.Quantize, KVBits: 8 * w.KVType().Size(), Context: o.Context, KVMemory: o.KVMemory,
+		Quantize: o.Quantize, KVBits: w.CacheBits(), Context: o.Context, KVMemory: o.KVMemory,
 		NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(), Drafter: drafter,
 	}
 }

@@ -46,7 +46,7 @@ func TestServeMistakesAreExplained(t *testing.T) {
 		{"serve --port 0 --kv-events 127.0.0.1:0 --kv-events-name a", "-", 2, "--kv-events 127.0.0.1:0: want tcp://HOST:PORT"},
 		{"serve --port 0 --metrics-addr 9090", "-", 2, "--metrics-addr 9090: want HOST:PORT"},
 		{"serve --kv-memory much", "-", 2, "want a size"},
-		{"serve --kv-bits 4", "-", 2, "want 8, 16 or 32"},
+		{"serve --kv-bits 5", "-", 2, "want 4, 8, 16 or 32"},
 		{"serve --log-format xml", "-", 2, "want text or json"},
 		{"serve --log-level loud", "-", 2, "want debug, info, warn or error"},
 		{"serve --idle-timeout 0s", "-", 2, "want a time above 0"},

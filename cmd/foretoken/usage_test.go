@@ -180,12 +180,12 @@ func TestCompletionKnowsTheChoices(t *testing.T) {
 func TestKVBitsIsAFlagOfEveryCommandThatDecodes(t *testing.T) {
 	for _, command := range []string{"generate", "run", "serve", "bench decode", "bench model", "bench compare"} {
 		words := strings.Fields(command)
-		o := runIn(t, nil, append(words, "--kv-bits", "4")...)
-		if o.code != exitUsage || !strings.Contains(o.err, `"--kv-bits" flag: want 8, 16 or 32`) {
-			t.Errorf("%s --kv-bits 4: %+v", command, o)
+		o := runIn(t, nil, append(words, "--kv-bits", "5")...)
+		if o.code != exitUsage || !strings.Contains(o.err, `"--kv-bits" flag: want 4, 8, 16 or 32`) {
+			t.Errorf("%s --kv-bits 5: %+v", command, o)
 		}
 		o = runIn(t, nil, append(append([]string{"__complete"}, words...), "--kv-bits", "")...)
-		if !strings.HasPrefix(o.out, "8\n16\n32\n") {
+		if !strings.HasPrefix(o.out, "4\n8\n16\n32\n") {
 			t.Errorf("%s: completion of --kv-bits: %q", command, o.out)
 		}
 	}
@@ -198,8 +198,9 @@ func TestKVBitsIsAFlagOfEveryCommandThatDecodes(t *testing.T) {
 		}
 		return text
 	}
-	if usual := hash(); usual != hash("--kv-bits", "16") || usual == hash("--kv-bits", "8") {
-		t.Error("16 bits are the default, and 8 bits give other logits")
+	usual, coded, packed := hash(), hash("--kv-bits", "8"), hash("--kv-bits", "4")
+	if usual != hash("--kv-bits", "16") || usual == coded || usual == packed || coded == packed {
+		t.Error("16 bits are the default, and 8 and 4 bits give other logits")
 	}
 }
 

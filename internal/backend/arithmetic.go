@@ -10,7 +10,7 @@ import "fmt"
 // keeps the version.
 const (
 	ArithmeticVersion        = 3
-	OperationBits     uint64 = 0xa0653a5cf6c269b0 // digest of the bits of TestBitsAreTheSameEverywhere
+	OperationBits     uint64 = 0x6c6333482c168f08 // digest of the bits of TestBitsAreTheSameEverywhere
 	NetworkBits       uint64 = 0x170a8f2e1db87dc7 // digest of the bits of TestNetworkBitsAreRecorded
 )
 

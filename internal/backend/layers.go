@@ -14,33 +14,53 @@ const PageTokens = 64
 // They are [heads, PageTokens, width]. In I8 rows are padded to whole groups of CodedGroup codes,
 // each of which is stored with 128 added, and a head's rows are followed by their scales in
 // float32, [groups, PageTokens]: a number is its code times its group's scale.
+//
+// In I4 the codes of a group, as they are stored in I8, are rounded to 16 levels in each of its halves:
+// level i is low + i*step. A byte has number i in its low bits and number CodedGroup/2+i in its high bits.
+// Between codes and scales are step and low of the first half and of the second, [groups, PageTokens, 4].
 func KeyBytes(t dtype.Type, heads, width int) int {
-	if t != dtype.I8 {
-		return heads * PageTokens * width * t.Size()
-	}
 	groups := (width + CodedGroup - 1) / CodedGroup
-	return heads * PageTokens * groups * (CodedGroup + dtype.F32.Size())
+	switch t {
+	case dtype.I8:
+		return heads * PageTokens * groups * (CodedGroup + dtype.F32.Size())
+	case dtype.I4:
+		return heads * PageTokens * groups * (CodedGroup/2 + 4 + dtype.F32.Size())
+	}
+	return heads * PageTokens * width * t.Size()
 }
 
 // ValueBytes is KeyBytes of values. In I8 they are stored by column, [heads, width, PageTokens], the
 // width padded to a multiple of 16, and one scale for each position follows them.
+//
+// In I4 the width is padded to whole groups of CodedGroup columns, and codes have 128 added before they are
+// rounded. A group is [CodedGroup/2, PageTokens], two columns in a byte as two numbers of a key are, and
+// then [4, PageTokens]: step and low of its halves.
 func ValueBytes(t dtype.Type, heads, width int) int {
-	if t != dtype.I8 || width == 0 {
-		return heads * PageTokens * width * t.Size()
+	switch {
+	case width == 0:
+		return 0
+	case t == dtype.I8:
+		return heads * PageTokens * ((width+15)/16*16 + dtype.F32.Size())
+	case t == dtype.I4:
+		return heads * PageTokens * ((width+CodedGroup-1)/CodedGroup*(CodedGroup/2+4) + dtype.F32.Size())
 	}
-	return heads * PageTokens * ((width+15)/16*16 + dtype.F32.Size())
+	return heads * PageTokens * width * t.Size()
 }
 
-// LatentBytes is KeyBytes of rows that are keys, or keys and values in one. In I8 they are laid
+// LatentBytes is KeyBytes of rows that are keys, or keys and values in one. In I8 and I4 they are laid
 // out as keys are, and have one scale for each position.
 func LatentBytes(t dtype.Type, width int) int {
-	if t != dtype.I8 || width == 0 {
+	if !CodedPages(t) || width == 0 {
 		return KeyBytes(t, 1, width)
 	}
-	return PageTokens * ((width+CodedGroup-1)/CodedGroup*CodedGroup + dtype.F32.Size())
+	groups := (width + CodedGroup - 1) / CodedGroup
+	return KeyBytes(t, 1, width) - (groups-1)*PageTokens*dtype.F32.Size()
 }
 
-// CodedGroup is how many numbers of a key have one scale in I8.
+// CodedPages reports whether pages whose numbers have type t are attended to with integers.
+func CodedPages(t dtype.Type) bool { return t == dtype.I8 || t == dtype.I4 }
+
+// CodedGroup is how many numbers of a key have one scale in I8 and I4.
 const CodedGroup = 64
 
 // Seq is the rows of one sequence in a call, and its state.
@@ -99,7 +119,7 @@ type Input struct {
 // Place is the location of one layer's state in every Seq of a model: a part of each page, or a
 // Recurrent. A device adds Page to the addresses of its page table.
 type Place struct {
-	Type   dtype.Type // of the numbers in pages: F32, F16 or I8
+	Type   dtype.Type // of the numbers in pages: F32, F16, I8 or I4
 	Window int        // the layer's pages: Seq.Pages if 0, else Seq.Windows[Window-1]
 	Page   int        // first byte of a page that is the layer's
 	Delta  int        // index of the layer's Recurrent

@@ -25,7 +25,7 @@ import (
 type ModelOptions struct {
 	Shape   string
 	Form    weights.Form
-	KVBits  int   // of the KV cache: 8, 16 or 32; 0: the model's default
+	KVBits  int   // of the KV cache: 4, 8, 16 or 32; 0: the model's default
 	Rows    []int // rows of one sequence in a pass
 	Prompts []int // lengths of prompts
 	Context int   // tokens before the measured passes and prompts
@@ -136,7 +136,7 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	info := m.Info()
 	r := &ModelReport{
 		Device: dev.Name(), Shape: o.Shape, Bits: o.Form.Bits(), Format: o.Form.String(), Parameters: info.Parameters,
-		Bytes: info.PassBytes, Context: o.Context, KVBits: 8 * how.KVType().Size(), ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
+		Bytes: info.PassBytes, Context: o.Context, KVBits: how.CacheBits(), ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
 	}
 	r.VisionBits = how.TowerBits
 	run.report(r)

@@ -24,6 +24,7 @@ const (
 	U16
 	U8
 	Bool
+	I4 // pages of the KV cache only: two numbers in a byte
 )
 
 var types = [...]struct {
@@ -47,19 +48,20 @@ var types = [...]struct {
 	U16:     {"U16", 2},
 	U8:      {"U8", 1},
 	Bool:    {"BOOL", 1},
+	I4:      {"I4", 0},
 }
 
 // Parse returns the type with the given safetensors name.
 func Parse(name string) (Type, error) {
 	for t, x := range types {
-		if x.name == name && Type(t) != Invalid {
+		if x.name == name && x.size > 0 {
 			return Type(t), nil
 		}
 	}
 	return Invalid, fmt.Errorf("dtype: unknown type %q", name)
 }
 
-// Size is the number of bytes of one element.
+// Size is the number of bytes of one element, 0 if it has no whole ones.
 func (t Type) Size() int { return types[t].size }
 
 // String is the safetensors name of the type.

@@ -13,13 +13,13 @@ var Tol = Tolerances{
 	Int8Rows:     0.1,
 	Perplexity:   0.005,
 	Perplexity4:  0.06,
-	PerplexityKV: 0.002,
-	Spec:         2e-4,
-	Tower:        2e-5,
-	Tower8:       0.03,
-	Acceptance:   0.01,
-	Taps:         2e-3,
-	DraftMargin:  1e-3,
+	PerplexityKV: 0.002, PerplexityKV4: 0.02,
+	Spec:        2e-4,
+	Tower:       2e-5,
+	Tower8:      0.03,
+	Acceptance:  0.01,
+	Taps:        2e-3,
+	DraftMargin: 1e-3,
 }
 
 // Tolerances are the fields of Tol. The margins are between the two highest
@@ -34,11 +34,11 @@ type Tolerances struct {
 	MTPClose  float64 // and below it may differ in this share of all rows
 
 	// The int8 path, whose activations are rounded.
-	Int8Margin   float64 // greedy tokens must be the reference's above this margin
-	Int8Rows     float64 // of logits of small models, the median of rows, relative to the row
-	Perplexity   float64 // of the float32 path's perplexity, relative
-	Perplexity4  float64 // the same with weights quantized to 4 bits on load, relative
-	PerplexityKV float64 // of the perplexity of the int8 path with 16-bit keys and values, if they have 8, relative
+	Int8Margin                  float64 // greedy tokens must be the reference's above this margin
+	Int8Rows                    float64 // of logits of small models, the median of rows, relative to the row
+	Perplexity                  float64 // of the float32 path's perplexity, relative
+	Perplexity4                 float64 // the same with weights quantized to 4 bits on load, relative
+	PerplexityKV, PerplexityKV4 float64 // of the perplexity of the int8 path with 16-bit keys and values, if they have 8 or 4, relative
 
 	// Float32 arithmetic against the numbers of the specification.
 	Spec float64

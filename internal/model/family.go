@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
@@ -179,8 +180,8 @@ func Open(c *checkpoint.Checkpoint, b backend.Backend, o Options) (Model, error)
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains([]int{0, 8, 16, 32}, o.KVBits) {
-		return nil, fmt.Errorf("model: keys and values of %d bits, want 8, 16 or 32", o.KVBits)
+	if o.KVType() == dtype.Invalid {
+		return nil, fmt.Errorf("model: keys and values of %d bits, want 4, 8, 16 or 32", o.KVBits)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

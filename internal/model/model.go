@@ -79,7 +79,7 @@ type Options struct {
 	Compute   backend.Compute
 	Quantize  int             // bits to quantize matrices to on load; 0: as the file is
 	MaxDrafts int             // maximum draft tokens of one span
-	KVBits    int             // of the KV cache: 8, 16 or 32; 0: 16, and 32 if Compute is Float32
+	KVBits    int             // of the KV cache: 4, 8, 16 or 32; 0: 16, and 32 if Compute is Float32
 	NoVision  bool            // leave a vision tower out
 	NoHead    bool            // leave a multi-token-prediction head out
 	TowerBits int             // of the vision tower of a generated model; 0: it has none
@@ -89,14 +89,19 @@ type Options struct {
 	Log      *slog.Logger // nil: silent
 }
 
+// kvTypes are the types of keys and values by their bits.
+var kvTypes = map[int]dtype.Type{4: dtype.I4, 8: dtype.I8, 16: dtype.F16, 32: dtype.F32}
+
 // KVType is the type of keys and values by the options.
-func (o *Options) KVType() dtype.Type {
+func (o *Options) KVType() dtype.Type { return kvTypes[o.CacheBits()] }
+
+// CacheBits is KVBits or its default.
+func (o *Options) CacheBits() int {
 	switch {
-	case o.KVBits == 8:
-		return dtype.I8
-	case o.KVBits == 16 || o.KVBits == 0 && o.Compute == backend.Int8:
-		return dtype.F16
-	default:
-		return dtype.F32
+	case o.KVBits != 0:
+		return o.KVBits
+	case o.Compute == backend.Int8:
+		return 16
 	}
+	return 32
 }

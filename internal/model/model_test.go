@@ -21,7 +21,7 @@ func TestOpenNamesTheFamiliesItKnows(t *testing.T) {
 
 func TestOpenRefusesOtherKVBits(t *testing.T) {
 	c := golden.Open(t, golden.Dir(t, "dense"))
-	if _, err := model.Open(c, nil, model.Options{KVBits: 4}); err == nil || !strings.Contains(err.Error(), "8, 16 or 32") {
+	if _, err := model.Open(c, nil, model.Options{KVBits: 5}); err == nil || !strings.Contains(err.Error(), "4, 8, 16 or 32") {
 		t.Errorf("error %v, want the bits that there are", err)
 	}
 }

@@ -137,9 +137,10 @@ func quantized(sizes map[backend.Part]weights.Size, bits int, drafter bool) map[
 
 // state adds the memory of sequences.
 func (n *Need) state(s *weights.Survey, o Options) {
-	layers, head := s.Layout.LayerBytes(o.Context), []int64(nil)
+	kv := (&model.Options{KVBits: o.KVBits}).KVType()
+	layers, head := s.Layout.Typed(kv).LayerBytes(o.Context), []int64(nil)
 	if _, ok := n.Parts[backend.Part{Kind: backend.HeadPart}]; ok {
-		head = s.HeadLayout.LayerBytes(o.Context)
+		head = s.HeadLayout.Typed(kv).LayerBytes(o.Context)
 	}
 	total := int64(0)
 	for _, list := range [][]int64{layers, head} {
@@ -147,13 +148,7 @@ func (n *Need) state(s *weights.Survey, o Options) {
 			total += b
 		}
 	}
-	scale := 1.0
-	if o.KVBits > 0 {
-		scale = float64(o.KVBits) / 16 // the survey's have 16
-	}
-	if more := float64(o.KVMemory) / max(float64(total), 1); more > scale {
-		scale = more
-	}
+	scale := max(1, float64(o.KVMemory)/max(float64(total), 1))
 	add := func(p backend.Part, bytes int64) {
 		if x, ok := n.Parts[p]; ok {
 			x.State += int64(scale * float64(bytes))

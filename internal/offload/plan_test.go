@@ -211,7 +211,7 @@ func needAddsUp(t *testing.T, name string) {
 		t.Errorf("a token reads %d of %d bytes", all.Pass, all.Weights)
 	}
 	for what, o := range map[string]Options{
-		"4 bits": {Context: 1000, Quantize: 4}, "keys of 8 bits": {Context: 1000, KVBits: 8}, "shorter": {Context: 100}, "no tower": {Context: 1000, NoVision: true},
+		"4 bits": {Context: 1000, Quantize: 4}, "keys of 4 bits": {Context: 1000, KVBits: 4}, "shorter": {Context: 100}, "no tower": {Context: 1000, NoVision: true},
 		"no head": {Context: 1000, NoHead: true},
 	} {
 		if less := NewNeed(s, o).total(); less.Weights+less.State >= all.Weights+all.State && (what != "no tower" || s.Tower.Loaded > 0) {

@@ -143,7 +143,7 @@ var subjects = []struct {
 	{"tiny", model.Options{MaxDrafts: 8}},
 	{"moe", model.Options{MaxDrafts: 8, Quantize: 4}},
 	{"dense", model.Options{MaxDrafts: 8, Compute: backend.Float32}},
-	{"dense", model.Options{MaxDrafts: 8, KVBits: 8}},
+	{"dense", model.Options{MaxDrafts: 8, KVBits: 4}},
 }
 
 // TestHitEqualsPrefill stores boundaries of a text. The logits and drafts after each of them equal those of a prefill

@@ -38,7 +38,7 @@ var (
 			{Layers: []state.Layer{state.Latent{Type: dtype.F16, Width: 2, Rotary: 2}}},
 		},
 		{{Layers: []state.Layer{state.Delta{KeyHeads: 1, ValueHeads: 1, KeyDim: 8, ValueDim: 8, Kernel: 2}}}, toyMemory},
-		{{Layers: []state.Layer{state.KV{Type: dtype.I8, Heads: 1, Key: 2, Value: 1}, state.Latent{Type: dtype.F32, Width: 2}}}, toyMemory},
+		{{Layers: []state.Layer{state.KV{Type: dtype.I4, Heads: 1, Key: 2, Value: 1}, state.Latent{Type: dtype.F32, Width: 2}}}, toyMemory},
 		{
 			{Layers: []state.Layer{
 				state.KV{Type: dtype.F16, Heads: 1, Key: 2, Value: 2, Window: 70},

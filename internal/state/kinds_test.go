@@ -13,7 +13,7 @@ import (
 // randomLayout is a random mixture of all kinds; it may be empty.
 func randomLayout(rng *rand.Rand) Layout {
 	l := Layout{MaxDrafts: rng.IntN(4)}
-	types := []dtype.Type{dtype.F32, dtype.F16, dtype.I8}
+	types := []dtype.Type{dtype.F32, dtype.F16, dtype.I8, dtype.I4}
 	for range rng.IntN(5) {
 		t := types[rng.IntN(len(types))]
 		switch rng.IntN(7) {

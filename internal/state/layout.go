@@ -30,7 +30,7 @@ type Layer interface {
 
 // KV is the keys and values of every token.
 type KV struct {
-	Type       dtype.Type // F32, F16 or I8
+	Type       dtype.Type // F32, F16, I8 or I4
 	Heads      int
 	Key, Value int // numbers per head
 	Window     int // as Layer.Sees
@@ -38,7 +38,7 @@ type KV struct {
 
 // Latent is one row of every token from which the keys and values of all heads are read.
 type Latent struct {
-	Type   dtype.Type // F32, F16 or I8
+	Type   dtype.Type // F32, F16, I8 or I4
 	Width  int        // numbers that are keys and values
 	Rotary int        // numbers after them that are rotated, and keys only
 	Window int        // as Layer.Sees
@@ -89,6 +89,22 @@ func (d Delta) Recurrent(inputs, drafts int) [5][2]int {
 		{drafts, values},
 		{drafts, d.ValueHeads},
 	}
+}
+
+// Typed is the layout with pages whose numbers have type t.
+func (l Layout) Typed(t dtype.Type) Layout {
+	l.Layers = slices.Clone(l.Layers)
+	for i, x := range l.Layers {
+		switch x := x.(type) {
+		case KV:
+			x.Type = t
+			l.Layers[i] = x
+		case Latent:
+			x.Type = t
+			l.Layers[i] = x
+		}
+	}
+	return l
 }
 
 // Equal reports whether states of both layouts can take each other's place.

@@ -28,7 +28,7 @@ const mixtureVocab = 10
 func newMixture(t *testing.T, p *Pool, rng *rand.Rand) *mixture {
 	t.Helper()
 	m := &mixture{t: t, b: p.b, layout: Layout{MaxDrafts: 3}}
-	types := []dtype.Type{dtype.F32, dtype.F16, dtype.I8}
+	types := []dtype.Type{dtype.F32, dtype.F16, dtype.I8, dtype.I4}
 	for range 1 + rng.IntN(4) {
 		var a backend.Attention
 		var d backend.DeltaNet

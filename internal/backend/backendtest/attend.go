@@ -24,6 +24,8 @@ var attendCases = []attendCase{
 	{3, 3, 7, dtype.I8},
 	{8, 2, 64, dtype.I8},
 	{6, 2, 24, dtype.I8},
+	{8, 2, 64, dtype.I4},
+	{5, 1, 72, dtype.I4},
 }
 
 // Pages have two layers; the second is checked.
@@ -166,7 +168,7 @@ func (c *checker) attend() {
 		})
 		c.holds(what+", alone and in a batch", func(r *rig) (got, want []float32) { return k.batch(r) })
 	}
-	for _, k := range []attendCase{attendCases[0], {8, 2, 64, dtype.I8}} {
+	for _, k := range []attendCase{attendCases[0], {8, 2, 64, dtype.I8}, {8, 2, 64, dtype.I4}} {
 		n := 700
 		if c.brief {
 			n = 380 // six pages

@@ -4,9 +4,10 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// blockFaults are those of operations inside blocks.
+// blockFaults are those of operations inside blocks, and of pages of 4 bits.
 var blockFaults = []planted{
 	{"Attend", "a block is causal", blocksAs(func(a *backend.Attention, _ []backend.Seq) { a.Block = false })},
 	{"Attend", "the window of a block is one more", blocksAs(func(a *backend.Attention, _ []backend.Seq) {
@@ -45,6 +46,14 @@ var blockFaults = []planted{
 				}
 			}
 			b.Attend(dst, a, at, q, k, v, batch)
+		}
+	}},
+	{"Attend", "a number of 4 bits is of another position", func(f *faulty, b *Opaque) {
+		f.attend = func(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
+			b.Attend(dst, a, at, q, k, v, batch)
+			if at.Type == dtype.I4 && dst.Rows > 1 {
+				b.Copy(lastRow(dst).ColRange(0, 1), dst.RowRange(0, 1).ColRange(0, 1))
+			}
 		}
 	}},
 	{"Convolve", "it goes on from the sequence before", func(f *faulty, b *Opaque) {

@@ -24,7 +24,7 @@ type attendOp struct {
 	value        int    // numbers of a value
 	head         int    // numbers from one head's query to the next
 	parts        [2]int // bytes of a head's keys in a page, and of the next part
-	coded        bool   // pages are of 8 bits
+	coded        bool   // pages are of 8 bits, or of 4
 	scale        float32
 	dst, q, k, v backend.Tensor
 	batch        []backend.Seq
@@ -128,7 +128,7 @@ func (op *attendOp) shape() {
 		second = op.tail
 	}
 	op.head = a.Queries() / a.Heads
-	op.coded = op.at.Type == dtype.I8
+	op.coded = backend.CodedPages(op.at.Type)
 	op.parts = [2]int{backend.KeyBytes(op.at.Type, 1, op.key), backend.ValueBytes(op.at.Type, 1, second)}
 	if a.Latent > 0 {
 		op.parts = [2]int{backend.LatentBytes(op.at.Type, op.key), backend.LatentBytes(op.at.Type, second)}
@@ -327,14 +327,16 @@ func (op *attendOp) store(buf *attendBuffers, rows pageRows, i int, x []float32,
 		copy(rows.floats()[i*d:][:d], x)
 	case dtype.F16:
 		op.vector.Narrow(rows.halves()[i*d:][:d], x)
+	case dtype.I4:
+		op.storePacked(&buf.coded, rows, i, x, key)
 	default:
 		if key == 0 {
 			n := op.columns() * backend.PageTokens
 			op.set.PutValue(rows[:n], rows[n:].floats(), i, x, &buf.coded.codes)
 			return
 		}
-		keys, scales, _, _ := op.codedKeys(rows, key)
-		op.set.PutKey(keys, scales, i, x, &buf.coded.padded, &buf.coded.codes)
+		keys, scales, groups, _ := op.codedKeys(rows, key)
+		op.set.PutKey(keys[i*groups*backend.CodedGroup:], scales, i, x, &buf.coded.padded, &buf.coded.codes)
 	}
 }
 

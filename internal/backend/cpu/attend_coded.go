@@ -8,7 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
-// Attention over pages of 8 bits takes the queries of a group in blocks, one query per lane:
+// Attention over pages of 8 bits, or of 4, takes the queries of a group in blocks, one query per lane:
 // the data of a block is [rows, lanes]. A page is read for all blocks of a group
 // before the next one is.
 
@@ -22,14 +22,16 @@ type codedBuffers struct {
 	page    kernel.CodedPage
 	merge   kernel.CodedMerge
 	masks   [backend.PageTokens]uint16
-	queries []byte    // [blocks, groups of key and tail]
-	sums    []int32   // of a page and a block
-	keys    pageRows  // of the page
-	tails   pageRows  // second parts of its rows, if they are latent
-	values  []int8    // first parts by column
-	padded  []float32 // of a row
-	codes   []byte    // likewise
-	whole   codedSums // of a group that no span cuts
+	queries []byte      // [blocks, groups of key and tail]
+	sums    []int32     // of a page and a block
+	keys    pageRows    // of the page
+	tails   pageRows    // second parts of its rows, if they are latent
+	values  []int8      // first parts by column
+	padded  []float32   // of a row
+	codes   []byte      // likewise
+	packed  []byte      // a row of 4 bits before it is packed
+	parts   [2]pageRows // of a page of 4 bits, unpacked
+	whole   codedSums   // of a group that no span cuts
 }
 
 // codedSums are the merged sums of a group.
@@ -166,11 +168,11 @@ func (op *attendOp) layQueries(buf *codedBuffers, g *attendGroup) {
 func (op *attendOp) openPage(buf *codedBuffers, g *attendGroup, p int) {
 	x := &buf.page
 	page, after := op.pages(g, p)
-	buf.keys = op.rows(page, 0, g.kv)
+	buf.keys = op.codedRows(buf, page, 0, g.kv)
 	x.Next = op.rows(after, 0, g.kv)
 	x.Dims = op.columns()
 	n := x.Dims * backend.PageTokens
-	if second := op.rows(page, 1, g.kv); op.a.Latent == 0 {
+	if second := op.codedRows(buf, page, 1, g.kv); op.a.Latent == 0 {
 		x.Values, x.ValueScales = second[:n], second[n:].floats()
 	} else {
 		buf.tails, buf.values = second, kernel.Grow(buf.values, n)

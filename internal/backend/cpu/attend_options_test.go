@@ -23,7 +23,7 @@ type attendOptions struct {
 	bits         uint64 // with pages of every kind
 }
 
-var optionKinds = [3]dtype.Type{dtype.F32, dtype.F16, dtype.I8}
+var optionKinds = [4]dtype.Type{dtype.F32, dtype.F16, dtype.I8, dtype.I4}
 
 func attendVariants() []attendOptions {
 	plain := backend.Attention{Heads: 4, KVHeads: 2, HeadDim: 16, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
@@ -44,35 +44,35 @@ func attendVariants() []attendOptions {
 		return a
 	}
 	return []attendOptions{
-		{name: "nothing", a: with(func(a *backend.Attention) { a.Freqs = nil }), bits: 0xe5b3a01e034e115f},
-		{name: "rotation", a: plain, bits: 0x669609187efa6832},
-		{name: "norms", a: plain, qNorm: true, kNorm: true, bits: 0x92e12dca987edbcc},
-		{name: "key norm", a: plain, kNorm: true, bits: 0xbee9f6028c62dc44},
-		{name: "gate", a: with(func(a *backend.Attention) { a.Gate = true }), bits: 0x87c386b3690f29d3},
-		{name: "all of Qwen", a: with(func(a *backend.Attention) { a.Gate = true }), qNorm: true, kNorm: true, bits: 0x093b3c95a4b6dd17},
-		{name: "scale", a: with(func(a *backend.Attention) { a.Scale = 0.05 }), bits: 0x64a29424420d85f1},
-		{name: "wide values", a: with(func(a *backend.Attention) { a.ValueDim = 32 }), bits: 0x34067683e23f0a23},
-		{name: "narrow values", a: with(func(a *backend.Attention) { a.HeadDim, a.ValueDim, a.Gate = 32, 16, true }), qNorm: true, bits: 0xfac577696f685ac7},
-		{name: "odd widths", a: backend.Attention{Heads: 6, KVHeads: 3, HeadDim: 10, ValueDim: 7, Eps: 1e-6, Freqs: []float32{1, 0.1}, Gate: true}, kNorm: true, bits: 0x636a3ba4365f28e1},
-		{name: "interleaved", a: with(func(a *backend.Attention) { a.Interleaved = true }), bits: 0xfa32a5e4eda82b2c},
-		{name: "turn", a: with(func(a *backend.Attention) { a.Turn = 1.25 }), bits: 0xd914905e18db8c4a},
-		{name: "whole rotation", a: with(func(a *backend.Attention) { a.HeadDim = 6 }), bits: 0x5568adfa146cc8c6},
-		{name: "sections", a: with(func(a *backend.Attention) { a.Sections = []uint8{0, 2, 1} }), positions: true, bits: 0x0b233e249471c314},
-		{name: "positions", a: plain, positions: true, bits: 0x4152ef5042d7e21a},
-		{name: "window 1", a: with(func(a *backend.Attention) { a.Window = 1 }), bits: 0xb80ed98a2ed16049},
-		{name: "window 20", a: with(func(a *backend.Attention) { a.Window = 20 }), bits: 0x9bb948d174948b64},
-		{name: "window 64", a: with(func(a *backend.Attention) { a.Window, a.Gate = 64, true }), qNorm: true, kNorm: true, bits: 0xc0901afc5331b43d},
-		{name: "window 100", a: with(func(a *backend.Attention) { a.Window = 100 }), bits: 0x766241a402b4ccb2},
-		{name: "latent", a: latent, bits: 0xe2303c111fa589f1},
-		{name: "latent norm", a: latent, kNorm: true, bits: 0xe49c138664245dea},
-		{name: "latent window", a: latentWith(func(a *backend.Attention) { a.Window, a.Interleaved = 70, true }), qNorm: true, kNorm: true, bits: 0x4356a50bbd096224},
-		{name: "latent gate", a: latentWith(func(a *backend.Attention) { a.Gate = true }), bits: 0xfd0b5ec7df1d8fba},
-		{name: "latent turn", a: latentWith(func(a *backend.Attention) { a.Turn, a.Interleaved = 1.25, true }), kNorm: true, bits: 0xe9d69bc05796fd3a},
-		{name: "odd latent", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Latent, a.Freqs = 13, 7, a.Freqs[:2] }), kNorm: true, bits: 0x32e116582496ea1f},
-		{name: "wide", a: wide(func(*backend.Attention) {}), qNorm: true, kNorm: true, bits: 0xe8308413239145d7},
-		{name: "wide window", a: wide(func(a *backend.Attention) { a.Window = 90 }), kNorm: true, bits: 0xf696a2f0bc057925},
-		{name: "wide latent", a: wide(func(a *backend.Attention) { a.Heads, a.HeadDim, a.Latent = 5, 80, 64 }), kNorm: true, bits: 0xc8a7659c96a1a0d4},
-		{name: "latent without rotation", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Freqs = 32, nil }), bits: 0x4a454e7f720f1edb},
+		{name: "nothing", a: with(func(a *backend.Attention) { a.Freqs = nil }), bits: 0xe67ed10d5ecdbb36},
+		{name: "rotation", a: plain, bits: 0xe5cf3d11149fa542},
+		{name: "norms", a: plain, qNorm: true, kNorm: true, bits: 0x3244b472e1ba5160},
+		{name: "key norm", a: plain, kNorm: true, bits: 0x206123b7672479f1},
+		{name: "gate", a: with(func(a *backend.Attention) { a.Gate = true }), bits: 0x79dcb56b4b71baa9},
+		{name: "all of Qwen", a: with(func(a *backend.Attention) { a.Gate = true }), qNorm: true, kNorm: true, bits: 0x39b3956d49653f20},
+		{name: "scale", a: with(func(a *backend.Attention) { a.Scale = 0.05 }), bits: 0xe0c0a5a16b20a90d},
+		{name: "wide values", a: with(func(a *backend.Attention) { a.ValueDim = 32 }), bits: 0x7ffc10fca00231bf},
+		{name: "narrow values", a: with(func(a *backend.Attention) { a.HeadDim, a.ValueDim, a.Gate = 32, 16, true }), qNorm: true, bits: 0x0fea0b9516e04f7d},
+		{name: "odd widths", a: backend.Attention{Heads: 6, KVHeads: 3, HeadDim: 10, ValueDim: 7, Eps: 1e-6, Freqs: []float32{1, 0.1}, Gate: true}, kNorm: true, bits: 0x61ab2144eeefd452},
+		{name: "interleaved", a: with(func(a *backend.Attention) { a.Interleaved = true }), bits: 0xecb615e2f814c375},
+		{name: "turn", a: with(func(a *backend.Attention) { a.Turn = 1.25 }), bits: 0x86251836e73e9ffb},
+		{name: "whole rotation", a: with(func(a *backend.Attention) { a.HeadDim = 6 }), bits: 0x6e0a0f54d4186e8e},
+		{name: "sections", a: with(func(a *backend.Attention) { a.Sections = []uint8{0, 2, 1} }), positions: true, bits: 0x6b1ce29c30515a9d},
+		{name: "positions", a: plain, positions: true, bits: 0x859586b2b26e026f},
+		{name: "window 1", a: with(func(a *backend.Attention) { a.Window = 1 }), bits: 0xb880cd27a2f15c89},
+		{name: "window 20", a: with(func(a *backend.Attention) { a.Window = 20 }), bits: 0x4cc80ecd71d3e160},
+		{name: "window 64", a: with(func(a *backend.Attention) { a.Window, a.Gate = 64, true }), qNorm: true, kNorm: true, bits: 0xac4a67d96ec94ca8},
+		{name: "window 100", a: with(func(a *backend.Attention) { a.Window = 100 }), bits: 0x9a2dae84652e6dbd},
+		{name: "latent", a: latent, bits: 0x3c5ea78ae2502f70},
+		{name: "latent norm", a: latent, kNorm: true, bits: 0x02e6b3772cecaa7a},
+		{name: "latent window", a: latentWith(func(a *backend.Attention) { a.Window, a.Interleaved = 70, true }), qNorm: true, kNorm: true, bits: 0xc3e390b6e7902c13},
+		{name: "latent gate", a: latentWith(func(a *backend.Attention) { a.Gate = true }), bits: 0x28a68587674568bf},
+		{name: "latent turn", a: latentWith(func(a *backend.Attention) { a.Turn, a.Interleaved = 1.25, true }), kNorm: true, bits: 0xce10eb46febe699d},
+		{name: "odd latent", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Latent, a.Freqs = 13, 7, a.Freqs[:2] }), kNorm: true, bits: 0x0753bf16dabd3966},
+		{name: "wide", a: wide(func(*backend.Attention) {}), qNorm: true, kNorm: true, bits: 0x0d66edc77f175a60},
+		{name: "wide window", a: wide(func(a *backend.Attention) { a.Window = 90 }), kNorm: true, bits: 0x3411257c24f0fc4a},
+		{name: "wide latent", a: wide(func(a *backend.Attention) { a.Heads, a.HeadDim, a.Latent = 5, 80, 64 }), kNorm: true, bits: 0x0e096e98ec072d36},
+		{name: "latent without rotation", a: latentWith(func(a *backend.Attention) { a.HeadDim, a.Freqs = 32, nil }), bits: 0x0229de4c25df23cd},
 	}
 }
 

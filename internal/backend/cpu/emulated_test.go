@@ -8,5 +8,5 @@ import "testing"
 // runs it and the lists of the same name in packages kernel and backendtest: emulation is slow.
 func TestKernels(t *testing.T) {
 	t.Run("MatMulEqualsFloat64", TestMatMulEqualsFloat64)
-	t.Run("AttendOf8BitsIsClose", TestAttendOf8BitsIsClose)
+	t.Run("AttendOfCodesIsClose", TestAttendOfCodesIsClose)
 }

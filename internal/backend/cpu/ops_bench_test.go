@@ -59,7 +59,7 @@ func BenchmarkAttend(b *testing.B) {
 			if isa == generic && c[0]*c[1] > 1000 {
 				continue
 			}
-			for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
+			for _, kind := range []dtype.Type{dtype.F16, dtype.I8, dtype.I4} {
 				b.Run(fmt.Sprintf("m=%d/pos=%d/type=%v/isa=%s", c[0], c[1], kind, isa), func(b *testing.B) {
 					run := attention(b, openTest(b, Options{ISA: isa}), kind, c[0], c[1], false)
 					b.SetBytes(int64(c[0]+c[1]) * int64((&backend.Attention{KVHeads: 2, HeadDim: 256}).PageBytes(kind)/backend.PageTokens))
@@ -81,7 +81,7 @@ func BenchmarkDraftBlock(b *testing.B) {
 		}
 		be := openTest(b, Options{ISA: isa})
 		for _, rows := range []int{8, 16} {
-			for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
+			for _, kind := range []dtype.Type{dtype.F16, dtype.I8, dtype.I4} {
 				b.Run(fmt.Sprintf("attend/m=%d/type=%v/isa=%s", rows, kind, isa), func(b *testing.B) {
 					run := [2]func(){attention(b, be, kind, rows, 4000, false), attention(b, be, kind, rows, 4000, true)}
 					var took [2]time.Duration

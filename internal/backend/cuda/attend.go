@@ -32,6 +32,12 @@ const (
 	blockQueries = 16
 )
 
+// Kinds of pages, beyond those of float32 and half precision: of 8 bits and of 4.
+const (
+	kindCoded  = 2
+	kindPacked = 3
+)
+
 // attention is the state of attention between calls.
 type attention struct {
 	splitBytes int   // for the sums of single pages; 0: splitPart of the device's memory
@@ -69,7 +75,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	l.rotation = b.turn(a, l.rows, l.call)
 	width := l.key + l.tail
 	all := groups(l.key) + groups(l.tail)
-	if at.Type == dtype.I8 {
+	if backend.CodedPages(at.Type) {
 		n := q.Rows * a.Heads * all
 		l.codes, l.scales, l.starts = b.scratch(n*backend.CodedGroup), b.scratch(4*n), b.scratch(4*n)
 		width = all * backend.CodedGroup
@@ -99,7 +105,11 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 
 // attendPrepare norms and rotates heads, and appends keys and values to pages.
 func (b *Backend) attendPrepare(l *attendLayer) {
-	b.launch("attend.attend_prepare", grid{x: (l.prepared + 3) / 4, y: l.rows, threads: 128, shared: 16 * max(l.width, l.value)}, l.call, raw(l.layerParam))
+	shared := 16 * max(l.width, l.value)
+	if l.kind == kindPacked {
+		shared = 20 * max(l.width, groups(l.value)*backend.CodedGroup)
+	}
+	b.launch("attend.attend_prepare", grid{x: (l.prepared + 3) / 4, y: l.rows, threads: 128, shared: shared}, l.call, raw(l.layerParam))
 }
 
 // join merges the sums of pages. For many rows the device runs all blocks at once only if each
@@ -139,7 +149,7 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 	atMost(maxRows, rows)
 	l := attendLayer{
 		dst: dst, rows: rows, queries: q.Rows, heads: a.Heads, kvHeads: a.KVHeads, key: a.HeadDim, value: a.Values(),
-		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], window: min(a.Window, backend.MaxWindow), latent: a.Latent > 0, reads: k.Mem == nil,
+		kind: map[dtype.Type]int{dtype.F32: 0, dtype.F16: 1, dtype.I8: kindCoded, dtype.I4: kindPacked}[at.Type], window: min(a.Window, backend.MaxWindow), latent: a.Latent > 0, reads: k.Mem == nil,
 	}
 	l.blocks = a.Rows > 1 && l.rows <= blockRows && l.kind == 1 && l.key <= 128 && l.value <= 128
 	part := [2]int{backend.KeyBytes(at.Type, 1, l.key), backend.ValueBytes(at.Type, 1, l.value)}
@@ -250,14 +260,21 @@ func (b *Backend) tooWide(l *attendLayer, shared int) bool {
 	return true
 }
 
-// odd reports whether pages of 8 bits have rows that the kernels for tensor cores do not support.
-func (l *attendLayer) odd() bool { return l.kind == 2 && (l.latent || l.key > 256 || l.value > 256) }
+// odd reports whether pages of codes have rows that the kernels for tensor cores do not support.
+func (l *attendLayer) odd() bool { return l.coded() && (l.latent || l.key > 256 || l.value > 256) }
 
-// attendCodes and attendAny compute pages of 8 bits.
-func (b *Backend) attendCodes(l *attendLayer) {
-	b.attendPiecewise(l, "coded.coded", 32, grid{threads: 128})
+func (l *attendLayer) coded() bool { return l.kind >= kindCoded }
+
+// attendCodes and attendAny compute pages of 8 bits, attendPacked and attendPackedAny pages of 4 bits.
+func (b *Backend) attendCodes(l *attendLayer)     { b.attendTensor(l, "coded.coded") }
+func (b *Backend) attendPacked(l *attendLayer)    { b.attendTensor(l, "packed.packed") }
+func (b *Backend) attendAny(l *attendLayer)       { b.attendPlain(l, "coded.coded_any") }
+func (b *Backend) attendPackedAny(l *attendLayer) { b.attendPlain(l, "packed.packed_any") }
+
+func (b *Backend) attendTensor(l *attendLayer, kernel string) {
+	b.attendPiecewise(l, kernel, 32, grid{threads: 128})
 }
 
-func (b *Backend) attendAny(l *attendLayer) {
-	b.attendPiecewise(l, "coded.coded_any", 16, grid{threads: 128, shared: 4 * 16 * l.value})
+func (b *Backend) attendPlain(l *attendLayer, kernel string) {
+	b.attendPiecewise(l, kernel, 16, grid{threads: 128, shared: 4 * 16 * l.value})
 }

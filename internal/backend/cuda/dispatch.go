@@ -105,9 +105,10 @@ var productRules = []rule[[]product]{
 // Conditions of attention.
 var (
 	appends = condition[*attendLayer]{"keys and values are appended, without queries", func(_ *Backend, l *attendLayer) bool { return l.queries == 0 }}
-	codes   = condition[*attendLayer]{"8-bit cache", func(_ *Backend, l *attendLayer) bool { return l.kind == 2 }}
+	codes   = condition[*attendLayer]{"8-bit cache", func(_ *Backend, l *attendLayer) bool { return l.kind == kindCoded }}
+	nibbles = condition[*attendLayer]{"4-bit cache", func(_ *Backend, l *attendLayer) bool { return l.kind == kindPacked }}
 	odd     = condition[*attendLayer]{"latent, or heads of more than 256 numbers", func(_ *Backend, l *attendLayer) bool { return l.odd() }}
-	numbers = condition[*attendLayer]{"16-bit or 32-bit cache", func(_ *Backend, l *attendLayer) bool { return l.kind != 2 }}
+	numbers = condition[*attendLayer]{"16-bit or 32-bit cache", func(_ *Backend, l *attendLayer) bool { return !l.coded() }}
 	wide    = condition[*attendLayer]{"values of more than 256 numbers", func(_ *Backend, l *attendLayer) bool { return l.value > 256 }}
 	usual   = condition[*attendLayer]{
 		fmt.Sprintf("not latent, keys of 32n and values of 8n numbers up to 256, no window below %d positions, keys to append", backend.PageTokens),
@@ -129,6 +130,8 @@ var attendRules = []rule[*attendLayer]{
 	{kernels: "attend_few_TYPE, attend_join", when: []condition[*attendLayer]{numbers, splits, usual}, run: (*Backend).attendFew},
 	{kernels: "attend_prepare, coded_any", when: []condition[*attendLayer]{codes, odd}, run: (*Backend).attendAny},
 	{kernels: "attend_prepare, coded, attend_join", when: []condition[*attendLayer]{codes}, run: (*Backend).attendCodes},
+	{kernels: "attend_prepare, packed_any", when: []condition[*attendLayer]{nibbles, odd}, run: (*Backend).attendPackedAny},
+	{kernels: "attend_prepare, packed, attend_join", when: []condition[*attendLayer]{nibbles}, run: (*Backend).attendPacked},
 	{kernels: "attend_prepare, attend_TYPE_wide, attend_join", when: []condition[*attendLayer]{wide}, run: (*Backend).attendWide},
 	{kernels: "attend_prepare, attend_TYPE, attend_join", run: (*Backend).attendFloats},
 }

@@ -20,6 +20,7 @@ func TestLongContexts(t *testing.T) {
 		rows        []int
 	}{
 		{dtype.I8, 16_300, 4, []int{1, 4, 130, 512}},
+		{dtype.I4, 16_300, 4, []int{1, 4, 130, 512}},
 		{dtype.F16, 16_300, 2, []int{1, 4, 130}},
 		{dtype.I8, 65_500, 1, []int{1, 32, 40}},
 		{dtype.F16, 65_500, 1, []int{1, 8, 40}},
@@ -121,7 +122,7 @@ func BenchmarkDeltaNetLayer(b *testing.B) {
 // BenchmarkAttendLayer is a layer of 9B at a depth.
 func BenchmarkAttendLayer(b *testing.B) {
 	dev := open(b, Options{})
-	for _, kind := range []dtype.Type{dtype.F16, dtype.I8} {
+	for _, kind := range []dtype.Type{dtype.F16, dtype.I8, dtype.I4} {
 		for _, depth := range []int{0, 1024, 16384} {
 			for _, rows := range []int{1, 4, 8, 32, 512} {
 				if depth == 0 && rows < 512 {

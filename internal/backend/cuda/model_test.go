@@ -24,6 +24,7 @@ var modelCases = []modelCase{
 	{"dense", model.Options{Quantize: 4}, 4},
 	{"dense", model.Options{Quantize: 8, KVBits: 8}, 3},
 	{"moe", model.Options{Quantize: 5, KVBits: 32}, 3},
+	{"dense", model.Options{Quantize: 8, KVBits: 4}, 3},
 }
 
 // Whole models have the CPU's bits: prompts, drafts that are verified and rolled back, the head's

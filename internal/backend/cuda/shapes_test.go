@@ -249,7 +249,7 @@ func attendText(x *bench, a *backend.Attention, kind dtype.Type, context int, ca
 // TestAttentionOfRealWidth has prompts, and decoding across the border of a page, with pages computed
 // apart and, where there is no room for that, one after another.
 func TestAttentionOfRealWidth(t *testing.T) {
-	for _, kind := range []dtype.Type{dtype.I8, dtype.F16} {
+	for _, kind := range []dtype.Type{dtype.I8, dtype.I4, dtype.F16} {
 		for _, room := range []int{1 << 20, 1} {
 			b := open(t, Options{})
 			b.attention.splitBytes = room
@@ -278,6 +278,7 @@ func TestAttentionOfFewRows(t *testing.T) {
 		{dtype.F16, 4, 1 << 20, 70, true},
 		{dtype.F32, 1, 1, 0, true},
 		{dtype.I8, 4, 1 << 20, 0, true},
+		{dtype.I4, 1, 1, 70, false},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			b := open(t, Options{})

@@ -268,7 +268,7 @@ func (d *Device) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 	if rows < 0 || cols < 0 || cols > 0 && rows > maxSize/4/cols || rows > maxDim && cols == 0 {
 		return backend.Tensor{}, fmt.Errorf("remote: cannot allocate a tensor of %d×%d", rows, cols)
 	}
-	if !pageType(t) {
+	if !memoryType(t) {
 		return backend.Tensor{}, fmt.Errorf("remote: tensors of type %v are not supported", t)
 	}
 	m := &memory{own: d, handle: handle{number: d.next(), bytes: int64(rows) * int64(cols) * int64(t.Size())}}

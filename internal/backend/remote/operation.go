@@ -270,10 +270,10 @@ func (o ops) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, 
 		c.may(&dst, &q, &k, &v) // without queries, without keys, or without values of their own
 		c.changes(&dst)
 		c.attention(a)
-		c.dtype(&at.Type)
+		c.u8((*uint8)(&at.Type)) // which may be I4, a type that no tensor has
 		c.size(&at.Window)
 		c.size(&at.Page)
-		c.must(pageType(at.Type) && at.Page%alignment == 0, "a page of another type, or not aligned")
+		c.must((memoryType(at.Type) || at.Type == dtype.I4) && at.Page%alignment == 0, "a page of another type, or not aligned")
 		backend.CheckAttend(dst, a, q, k, v)
 		same(&c.needs.rows, max(q.Rows, k.Rows))
 		c.needs.paged(&at, a)
@@ -295,8 +295,8 @@ func (c *coder) attention(a *backend.Attention) {
 	list(c, &a.Sections, (*coder).u8)
 }
 
-// pageType reports whether memory can have numbers of a type.
-func pageType(t dtype.Type) bool { return t == dtype.F32 || t == dtype.F16 || t == dtype.I8 }
+// memoryType reports whether memory can have numbers of a type.
+func memoryType(t dtype.Type) bool { return t == dtype.F32 || t == dtype.F16 || t == dtype.I8 }
 
 func (o ops) Convolve(dst, x backend.Tensor, v *backend.Convolution, batch []backend.Seq) {
 	bare := make([]backend.Seq, len(batch)) // a convolution has no state, and that of others may be elsewhere

@@ -237,7 +237,7 @@ func (x *session) alloc(number uint64, c *coder) error {
 	c.dtype(&t.Type)
 	c.size(&t.Rows)
 	c.size(&t.Cols)
-	if c.err != nil || !pageType(t.Type) || t.Rows > maxSize/4/max(t.Cols, 1) || t.Cols == 0 && t.Rows > maxDim {
+	if c.err != nil || !memoryType(t.Type) || t.Rows > maxSize/4/max(t.Cols, 1) || t.Cols == 0 && t.Rows > maxDim {
 		return fatalf("%w: memory of %d×%d", errFrame, t.Rows, t.Cols)
 	}
 	h := &handle{number: number, bytes: int64(t.Rows) * int64(t.Cols) * int64(t.Type.Size())}

@@ -52,7 +52,7 @@ func (d *scripted) Draft(batch []spec.Run) ([]spec.Draft, error) {
 // it gives alone.
 func TestEngineChangesNothing(t *testing.T) {
 	for i, name := range golden.GLM {
-		o := model.Options{Compute: backend.Int8, Quantize: 8, MaxDrafts: spec.MaxDepth, KVBits: []int{0, 8, 16, 8}[i]}
+		o := model.Options{Compute: backend.Int8, Quantize: 8, MaxDrafts: spec.MaxDepth, KVBits: []int{0, 8, 16, 4}[i]}
 		t.Run(fmt.Sprintf("%s/kv=%d", name, o.KVBits), func(t *testing.T) {
 			r := open(t, golden.Dir(t, name), 0, o)
 			vocab := int32(r.Info().Vocab)

@@ -40,7 +40,7 @@ func subjects(t *testing.T) (list []modeltest.Subject) {
 	for _, name := range golden.GLM {
 		tokens := golden.Load(t, name).Cases[2].Tokens[:136]
 		for _, o := range []model.Options{
-			{Compute: backend.Float32}, {Compute: backend.Int8, Quantize: 4}, {Compute: backend.Int8, Quantize: 8, KVBits: 8},
+			{Compute: backend.Float32}, {Compute: backend.Int8, Quantize: 4, KVBits: 4}, {Compute: backend.Int8, Quantize: 8, KVBits: 8},
 		} {
 			if testing.Short() && (name == "glm4_moe_air" || (o.Compute == backend.Float32) != (name == "deepseek_v3") || o.Quantize == 4) {
 				continue // one of each path

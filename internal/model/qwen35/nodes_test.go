@@ -73,7 +73,7 @@ func TestNodesChangeNothing(t *testing.T) {
 	for _, c := range cases {
 		t.Run(fmt.Sprintf("%s/%s/%v", c.model, c.place, c.delays), func(t *testing.T) {
 			f := golden.Load(t, c.model)
-			tokens, o := f.Cases[len(f.Cases)-1].Tokens[:74], model.Options{Quantize: 8, MaxDrafts: 4, KVBits: 8}
+			tokens, o := f.Cases[len(f.Cases)-1].Tokens[:74], model.Options{Quantize: 8, MaxDrafts: 4, KVBits: 4}
 			one := openSplit(t, golden.Dir(t, c.model), backendtest.CPU(t, backend.Options{Threads: 1}), o)
 			r := openSplit(t, golden.Dir(t, c.model), leading(t, places[c.place], c.delays...), o)
 			want, got := live(t, one, tokens), live(t, r, tokens)

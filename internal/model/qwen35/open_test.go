@@ -87,8 +87,11 @@ func subjects(t *testing.T) (list []modeltest.Subject) {
 			sub := modeltest.Subject{Name: fmt.Sprintf("%s/%v", name, c), Dir: golden.Dir(t, name), Options: o, Tokens: f.Cases[len(f.Cases)-1].Tokens[:n]}
 			list = append(list, sub)
 			if name == "moe" {
-				sub.Name, sub.Options.KVBits = sub.Name+"/kv=8", 8
-				list = append(list, sub)
+				for _, bits := range []int{8, 4} {
+					by := sub
+					by.Name, by.Options.KVBits = fmt.Sprintf("%s/kv=%d", sub.Name, bits), bits
+					list = append(list, by)
+				}
 			}
 		}
 	}

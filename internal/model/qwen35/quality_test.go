@@ -43,31 +43,38 @@ func TestInt8StaysCloseToFloat(t *testing.T) {
 	}
 }
 
-// TestKVOf8BitsStaysClose measures what keys and values of 8 bits cost the trained model, and
+// TestKVOfFewBitsStaysClose measures what keys and values of 8 and 4 bits cost the trained model, and
 // what they save.
-func TestKVOf8BitsStaysClose(t *testing.T) {
+func TestKVOfFewBitsStaysClose(t *testing.T) {
 	if testing.Short() {
-		t.Skip("reads hundreds of tokens twice")
+		t.Skip("reads hundreds of tokens three times")
 	}
 	f := golden.Load(t, "tiny")
 	dir := golden.Dir(t, "tiny")
-	half, byBytes := open(t, dir, 0, model.Options{}), open(t, dir, 0, model.Options{KVBits: 8})
+	half := open(t, dir, 0, model.Options{})
 	want, _ := perplexity(t, f, half)
-	got, _ := perplexity(t, f, byBytes)
-	change := got/want - 1
-	t.Logf("perplexity %.4f, with 16 bits %.4f, change %+.3f %%, tolerance %g %%", got, want, 100*change, 100*golden.Tol.PerplexityKV)
-	if math.Abs(change) > golden.Tol.PerplexityKV {
-		t.Errorf("perplexity changes by %+.3f %%", 100*change)
-	}
-	if got == want {
-		t.Error("keys and values of 8 bits were not used")
-	}
-	coded, plain := byBytes.Layout(), half.Layout()
-	ratio := float64(coded.PageBytes()) / float64(plain.PageBytes())
-	t.Logf("a page has %.3f of the bytes", ratio)
-	d := configOf(byBytes).headDim
-	if want := float64(d+4*d/64+d+4) / float64(2*2*d); ratio != want {
-		t.Errorf("a page has %.3f of the bytes, want %.3f", ratio, want)
+	for _, c := range []struct {
+		bits     int
+		tol      float64
+		key, row func(d int) int // bytes of a key and of a value
+	}{
+		{8, golden.Tol.PerplexityKV, func(d int) int { return d + d/64*4 }, func(d int) int { return d + 4 }},
+		{4, golden.Tol.PerplexityKV4, func(d int) int { return d/2 + d/64*(4+4) }, func(d int) int { return d/2 + d/64*4 + 4 }},
+	} {
+		r := open(t, dir, 0, model.Options{KVBits: c.bits})
+		got, _ := perplexity(t, f, r)
+		change := got/want - 1
+		t.Logf("%d bits: perplexity %.4f, with 16 bits %.4f, change %+.3f %%, tolerance %g %%", c.bits, got, want, 100*change, 100*c.tol)
+		if math.Abs(change) > c.tol || change == 0 {
+			t.Errorf("%d bits: perplexity changes by %+.3f %%", c.bits, 100*change)
+		}
+		coded, plain := r.Layout(), half.Layout()
+		ratio := float64(coded.PageBytes()) / float64(plain.PageBytes())
+		t.Logf("a page has %.3f of the bytes", ratio)
+		d := configOf(r).headDim
+		if want := float64(c.key(d)+c.row(d)) / float64(2*2*d); ratio != want {
+			t.Errorf("%d bits: a page has %.3f of the bytes, want %.3f", c.bits, ratio, want)
+		}
 	}
 }
 

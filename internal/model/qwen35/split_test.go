@@ -136,7 +136,7 @@ func TestBordersChangeNothing(t *testing.T) {
 		o    model.Options
 	}{
 		{"dense", model.Options{Compute: backend.Float32, MaxDrafts: 4}},
-		{"moe", model.Options{Quantize: 8, MaxDrafts: 4, KVBits: 8}},
+		{"moe", model.Options{Quantize: 8, MaxDrafts: 4, KVBits: 4}},
 	} {
 		f := golden.Load(t, c.name)
 		tokens := f.Cases[len(f.Cases)-1].Tokens[:74]

@@ -139,7 +139,7 @@ func (f *consultation) examine(ctx context.Context, c *console.Console, k *check
 	if f.quantize.Given {
 		o.Quantize, _ = strconv.Atoi(f.quantize.Value) // one of a few that are numbers
 	}
-	b, where, err := f.openFor(k, offload.Options{Quantize: o.Quantize, KVBits: 8 * o.KVType().Size()})
+	b, where, err := f.openFor(k, offload.Options{Quantize: o.Quantize, KVBits: o.CacheBits()})
 	if err != nil {
 		return nil, errors.Join(err, k.Close())
 	}

@@ -84,7 +84,7 @@ func Complete(cmd *cobra.Command) {
 type kvFlags struct{ bits flags.Setting[string] }
 
 // kvBits are the values of --kv-bits.
-var kvBits = []string{"8", "16", "32"}
+var kvBits = []string{"4", "8", "16", "32"}
 
 // KVDefault is the default of --kv-bits where --compute is a flag as well.
 const KVDefault = "16; 32 with --compute float32"

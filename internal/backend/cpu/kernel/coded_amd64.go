@@ -89,3 +89,23 @@ func codedScoresVNNI(a *CodedPage)
 //
 //go:noescape
 func codedWeighVNNI(a *CodedPage)
+
+// unpackKeysAVX512 is unpackKeys.
+//
+//go:noescape
+func unpackKeysAVX512(keys, packed, ranges []byte, groups int)
+
+// unpackValuesAVX512 is unpackValues.
+//
+//go:noescape
+func unpackValuesAVX512(values []int8, packed []byte, groups int)
+
+// unpackKeysAVX2 is unpackKeys.
+//
+//go:noescape
+func unpackKeysAVX2(keys, packed, ranges []byte, groups int)
+
+// unpackValuesAVX2 is unpackValues.
+//
+//go:noescape
+func unpackValuesAVX2(values []int8, packed []byte, groups int)

@@ -31,3 +31,13 @@ func codedScoresDot(p *CodedPage)
 //
 //go:noescape
 func codedWeighDot(p *CodedPage)
+
+// unpackKeysNEON is unpackKeys.
+//
+//go:noescape
+func unpackKeysNEON(keys, packed, ranges []byte, groups int)
+
+// unpackValuesNEON is unpackValues.
+//
+//go:noescape
+func unpackValuesNEON(values []int8, packed []byte, groups int)

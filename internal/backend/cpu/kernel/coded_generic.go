@@ -52,6 +52,10 @@ type Coded struct {
 	// WeighMerge is Weigh and then Merge of all sums, for blocks of Lanes queries. The sums
 	// themselves need not be stored. Nil: there is nothing better than the two.
 	WeighMerge func(p *CodedPage, m *CodedMerge)
+
+	// UnpackKeys and UnpackValues make pages of 8 bits of those of 4: see packed_generic.go.
+	UnpackKeys   func(keys, packed, ranges []byte, groups int)
+	UnpackValues func(values []int8, packed []byte, groups int)
 }
 
 // CodedPage is one page and one block of queries.
@@ -123,7 +127,9 @@ type CodedMerge struct {
 }
 
 // codedGeneric is the definition of the kernels.
-var codedGeneric = Coded{Scores: codedScores8, Softmax: codedSoftmax, Weigh: codedWeigh, Merge: codedMerge}
+var codedGeneric = Coded{
+	Scores: codedScores8, Softmax: codedSoftmax, Weigh: codedWeigh, Merge: codedMerge, UnpackKeys: unpackKeys, UnpackValues: unpackValues,
+}
 
 func codedScores8(p *CodedPage) {
 	for g := range p.Groups {
@@ -262,16 +268,16 @@ func padded(x []float32, buf *[]float32) []float32 {
 	return *buf
 }
 
-// PutKey quantizes x as key i of a page of whole keys; scales are one for each group, or if
-// there are no more of them one for a whole row. buf and codes are workspace.
-func (k *Set) PutKey(keys []byte, scales []float32, i int, x []float32, buf *[]float32, codes *[]byte) {
+// PutKey quantizes x as key i of a page of whole keys, whose codes go to row; scales are one for each
+// group, or if there are no more of them one for a whole row. buf and codes are workspace.
+func (k *Set) PutKey(row []byte, scales []float32, i int, x []float32, buf *[]float32, codes *[]byte) {
 	x = padded(x, buf)
 	groups := len(scales) / PageTokens
 	group := len(x) / groups
 	*codes = Grow(*codes, groups*(group+rowTail))
 	b := *codes
 	k.quantize(b, x, group, place{vector: 4, tail: group, across: 4, next: group + rowTail})
-	row := keys[i*len(x):][:len(x)]
+	row = row[:len(x)]
 	for g := range groups {
 		c := b[g*(group+rowTail):]
 		for j := range group {
@@ -283,13 +289,19 @@ func (k *Set) PutKey(keys []byte, scales []float32, i int, x []float32, buf *[]f
 
 // PutValue quantizes x as value i of a page. codes is workspace.
 func (k *Set) PutValue(values []int8, scales []float32, i int, x []float32, codes *[]byte) {
-	d := len(x)
-	*codes = Grow(*codes, d+rowTail+d)
-	c := unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData((*codes)[d+rowTail:]))), d)
-	scales[i] = k.quantizeWhole(c, x, (*codes)[:d+rowTail])
+	var c []int8
+	c, scales[i] = k.value(x, codes)
 	for j, v := range c {
 		values[j*PageTokens+i] = v
 	}
+}
+
+// value quantizes x as a value. Its codes are in buf.
+func (k *Set) value(x []float32, buf *[]byte) (codes []int8, scale float32) {
+	d := len(x)
+	*buf = Grow(*buf, d+rowTail+d)
+	codes = unsafe.Slice((*int8)(unsafe.Pointer(unsafe.SliceData((*buf)[d+rowTail:]))), d)
+	return codes, k.quantizeWhole(codes, x, (*buf)[:d+rowTail])
 }
 
 // Transpose sets values to the first columns of keys, a page of latent rows.

@@ -40,7 +40,7 @@ func newCodedTrial(set *Set, key, value, queries int, rng *rand.Rand, numbers fu
 		if i == PageTokens-1 {
 			k[0], v[0] = float32(math.NaN()), float32(math.NaN())
 		}
-		set.PutKey(p.Keys, p.KeyScales, i, k, &buf, &codes)
+		set.PutKey(p.Keys[i*p.Groups*codedGroup:], p.KeyScales, i, k, &buf, &codes)
 		set.PutValue(p.Values, p.ValueScales, i, v, &codes)
 	}
 	for l := range p.Width {

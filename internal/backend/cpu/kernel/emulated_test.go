@@ -16,6 +16,7 @@ func TestKernels(t *testing.T) {
 	}
 	run("BitsAreTheSameEverywhere", TestBitsAreTheSameEverywhere)
 	run("CodedPagesEqualGeneric", TestCodedPagesEqualGeneric)
+	run("PackedPagesEqualGeneric", TestPackedPagesEqualGeneric)
 	run("BlocksEqualTheirTwin", TestBlocksEqualTheirTwin)
 	run("GridStacksEqualTheirMatrices", TestGridStacksEqualTheirMatrices)
 	run("BlocksOfExtremesEqualTheirTwin", TestBlocksOfExtremesEqualTheirTwin)

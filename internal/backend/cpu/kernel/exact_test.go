@@ -115,6 +115,7 @@ var recorded = []struct {
 	{"zero points", pointBits, 0x1f461463a14aff35},
 	{"caps", capBits, 0x6b0c2e1b51c7f57e},
 	{"convolutions of blocks", tapBits, 0x19dbdc6a5b0c87f0},
+	{"pages of 4 bits", packedBits, 0x2f8afd52057eac37},
 }
 
 // TestArithmeticNamesItsOperations fails when bits were recorded again and the arithmetic still
@@ -209,6 +210,15 @@ func pageBits(_ testing.TB, b *bitsOf, set *Set) {
 		set.Vector.Page.Merge(out, q, &all, &now)
 		b.add(out...)
 		b.add(all.Top, all.Weight)
+	}
+}
+
+func packedBits(_ testing.TB, b *bitsOf, set *Set) {
+	for _, width := range []int{16, 200, 256} {
+		keys, values := newPackedTrial(set, width, b.rng).unpack(&set.Vector.Coded)
+		for i, c := range keys {
+			b.add(float32(c), float32(values[i]))
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ var vectorAVX512 = Vector{
 	Page: Page{
 		Scores32: scores32AVX512, Scores16: scores16AVX512, Weigh32: weigh32AVX512, Weigh16: weigh16AVX512, Merge: mergeAVX512,
 	},
-	Coded:  Coded{Scores: codedScoresAVX512, Softmax: codedSoftmaxAVX512, Weigh: codedWeighAVX512, Merge: codedMergeAVX512},
+	Coded:  Coded{Scores: codedScoresAVX512, Softmax: codedSoftmaxAVX512, Weigh: codedWeighAVX512, Merge: codedMergeAVX512, UnpackKeys: unpackKeysAVX512, UnpackValues: unpackValuesAVX512},
 	Prompt: promptAVX512,
 	Mix:    Mix{Product: mixProductAVX512, Weights: mixWeightsAVX512, Divide: mixDivideAVX512},
 	Delta: Delta{
@@ -33,7 +33,7 @@ var vectorAVX2 = Vector{
 	Page: Page{
 		Scores32: scores32AVX2, Scores16: scores16AVX2, Weigh32: weigh32AVX2, Weigh16: weigh16AVX2, Merge: mergeAVX2,
 	},
-	Coded:  Coded{Scores: codedScoresAVX2, Softmax: codedSoftmaxAVX2, Weigh: codedWeighAVX2, Merge: codedMergeAVX2},
+	Coded:  Coded{Scores: codedScoresAVX2, Softmax: codedSoftmaxAVX2, Weigh: codedWeighAVX2, Merge: codedMergeAVX2, UnpackKeys: unpackKeysAVX2, UnpackValues: unpackValuesAVX2},
 	Prompt: promptAVX2,
 	Mix:    Mix{Product: mixProductAVX2, Weights: mixWeightsAVX2, Divide: mixDivideAVX2},
 	Delta: Delta{

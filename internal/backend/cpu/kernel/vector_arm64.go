@@ -14,7 +14,7 @@ var vectorNEON = Vector{
 	Page: Page{
 		Scores32: scores32NEON, Scores16: scores16NEON, Weigh32: weigh32NEON, Weigh16: weigh16NEON, Merge: mergeNEON,
 	},
-	Coded:  Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON},
+	Coded:  Coded{Scores: codedScoresNEON, Softmax: codedSoftmaxNEON, Weigh: codedWeighNEON, Merge: codedMergeNEON, UnpackKeys: unpackKeysNEON, UnpackValues: unpackValuesNEON},
 	Prompt: promptNEON,
 	Mix:    Mix{Product: mixProductNEON, Weights: mixWeightsNEON, Divide: mixDivideNEON},
 	Delta: Delta{

@@ -52,15 +52,24 @@ __device__ __forceinline__ float quantize(const float *x, int n, unsigned char *
   return top >= 0x7f800000u ? __int_as_float(0x7fc00000) : none ? 0.0f : quot(most, 127.0f);
 }
 
+// pack rounds the codes of half a group, a thread's is code, to 16 levels, like the CPU's packHalf. It returns
+// the level.
+__device__ __forceinline__ int pack(int code, int *step, int *low) {
+  const int least = 255 - (int)__reduce_max_sync(0xffffffffu, (unsigned)(255 - code)), span = (int)__reduce_max_sync(0xffffffffu, (unsigned)code) - least;
+  const int s = min(max((span + 14) / 15, 1), 16), l = min(max(least - ((15 * s - span) >> 1), 1), 255 - 15 * s);
+  *step = s, *low = l;
+  return (2 * (code - l) + s) / (2 * s);
+}
+
 // Kernel attend_prepare: QK norm, rotary position embedding, and appending of keys and values to the paged KV cache, with
-//   int8 quantization if the cache has 8 bits.
+//   int8 or int4 quantization if the cache has 8 or 4 bits.
 // Layout: float32 rows → queries [rows][heads] and pages of 64 positions.
 // Grid: x: 4 heads, a warp each; y: rows.
 // Sums: squares of a norm in lane order.
 //
 // Norms and rotation of queries and keys, and the new rows of pages. A warp has a head of a row.
 extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *call, const __grid_constant__ Layer a) {
-  extern __shared__ float heads[];  // for each warp: a head and its second part, in i8 both in whole groups
+  extern __shared__ float heads[];  // for each warp: a head and its second part, of codes both in whole groups; in i4 then its codes
   const int lane = threadIdx.x & 31, r = blockIdx.y, share = a.share(), keyGroups = a.keyGroups(), groups = a.groups();
   int i = blockIdx.x * 4 + threadIdx.x / 32;
   release();
@@ -71,10 +80,11 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
   const int kv = query ? i / share : value ? i - a.heads - a.kvHeads : i - a.heads;
   // Numbers of the two parts, and with padding to whole groups.
   const int n[2] = {value ? a.value : a.key, value ? 0 : a.tail};
-  const bool coded = a.kind == i8;
+  const bool coded = a.coded(), packed = a.kind == i4;
   const int whole[2] = {coded && !value ? keyGroups * codedGroup : n[0], coded ? (groups - keyGroups) * codedGroup : n[1]};
-  const int room = max(a.value, coded ? groups * codedGroup : a.key + a.tail);
+  const int room = max(packed ? a.valueGroups() * codedGroup : a.value, coded ? groups * codedGroup : a.key + a.tail);
   float *y = heads + threadIdx.x / 32 * room, *tail = y + whole[0];
+  unsigned char *codes = (unsigned char *)(heads + 4 * room) + threadIdx.x / 32 * room;
   const float *x = query ? a.q + (size_t)r * a.qStride + i * a.head : value ? a.v + (size_t)r * a.vStride + kv * a.value : a.k + (size_t)r * a.kStride + kv * (a.key + a.tail);
   const float *gain = query ? a.qNorm : value ? nullptr : a.kNorm;
   // The call block is read while the numbers are on their way.
@@ -111,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
     return;
   }
   // Destinations of codes: queries together; a row of a page for each part; values by column.
-  // Latent rows and values have one scale, others one for each group.
+  // Latent rows and values have one scale, others one for each group. Rows of 4 bits are packed when they have codes of 8.
   const size_t at = ((size_t)r * a.heads + i) * groups;
 #pragma unroll 1
   for (int which = 0; which < (n[1] ? 2 : 1); which++) {
@@ -128,17 +138,33 @@ extern "C" __global__ void __launch_bounds__(128) attend_prepare(const Call *cal
       const int group = query || (!value && !a.latent) ? codedGroup : all, first = which ? keyGroups : 0;
 #pragma unroll 1
       for (int g = 0; g * group < all; g++) {
-        unsigned char *to = query ? (unsigned char *)a.codes + (at + first + g) * codedGroup : value ? rows + slot : rows + slot * all + g * group;
+        unsigned char *to = query ? (unsigned char *)a.codes + (at + first + g) * codedGroup : packed ? codes + g * group : value ? rows + slot : rows + slot * all + g * group;
         int total;
-        const float scale = quantize(from + g * group, group, to, value ? pageTokens : 1, query || value ? 0 : 0x80, &total);
+        const float scale = quantize(from + g * group, group, to, value && !packed ? pageTokens : 1, query || value && !packed ? 0 : 0x80, &total);
         if (lane > 0) continue;
         if (query) {
           a.scales[at + first + g] = mul(scale, a.scale);
           a.starts[at + first + g] = 0x4b400000 - 128 * total;
         } else {
-          ((float *)(rows + pageTokens * (value ? a.columns() : all)))[g * pageTokens + slot] = scale;
+          (value ? a.valueScales(rows) : a.keyScales(rows, all / codedGroup))[g * pageTokens + slot] = scale;
         }
       }
+      if (!packed || query) continue;
+      const int padded = (all + codedGroup - 1) / codedGroup;
+#pragma unroll 1
+      for (int c = all + lane; c < padded * codedGroup; c += 32) codes[c] = 0x80;
+      __syncwarp();
+#pragma unroll 1
+      for (int g = 0; g < padded; g++) {
+        int step[2], low[2];
+        const int level = pack(codes[g * codedGroup + lane], &step[0], &low[0]), upper = pack(codes[g * codedGroup + packedHalf + lane], &step[1], &low[1]);
+        unsigned char *to = value ? rows + g * packedValues + slot : rows + (slot * padded + g) * packedHalf;
+        unsigned char *range = value ? to + packedHalf * pageTokens : rows + pageTokens * padded * packedHalf + (g * pageTokens + slot) * 4;
+        const int stride = value ? pageTokens : 1;
+        to[lane * stride] = (unsigned char)(level | upper << 4);
+        if (lane < 4) range[lane * stride] = (unsigned char)(lane == 0 ? step[0] : lane == 1 ? low[0] : lane == 2 ? step[1] : low[1]);
+      }
+      __syncwarp();
     }
   }
 }
@@ -193,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(joinColumns) attend_join(const Call
   }
   const int i = (r - w.s.first) * share + h % share, pos = w.s.pos + r - w.s.first, begin = a.firstPage(pos), end = a.endPage(w.s, pos);
   const int page = w.s.n * a.heads, step = page * a.columns();  // from one page's to the next
-  const bool coded = a.kind == i8;
+  const bool coded = a.coded();
   const float minus = __int_as_float(0xff800000);
   float highest = minus, sum = 0.0f, weight = 0.0f;
 #pragma unroll 1

@@ -7,6 +7,9 @@
 
 const int pageTokens = 64, codedGroup = 64;
 
+// Bytes of a group of 4 bits: of a key with its steps and lows, and of the columns of a page.
+const int packedHalf = codedGroup / 2, packedKey = packedHalf + 4, packedValues = packedKey * pageTokens;
+
 // uniform is x, which is equal in all threads of a warp: otherwise the compiler keeps
 // threads together that might diverge, which costs more than the work.
 __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
@@ -31,7 +34,7 @@ __device__ __forceinline__ float expDown(float x) {
 const int nowhere = -(1 << 29);  // a position from which nothing is seen
 
 // Types of numbers in pages.
-const int f32 = 0, f16 = 1, i8 = 2;
+const int f32 = 0, f16 = 1, i8 = 2, i4 = 3;
 
 // A layer of attention and its prepared inputs: attend.go fills it in.
 struct Layer {  // shared with Go
@@ -52,20 +55,29 @@ struct Layer {  // shared with Go
   const float *q, *k, *v, *qNorm, *kNorm;
   int dstStride, qStride, kStride, vStride;
   const float *rotation;   // [rows][2][pairs]: cosines and sines
-  float *floats;           // [rows][heads][key+tail]: queries, normed and rotated; unless pages are of i8
-  // The same of i8: codes, [rows][heads][groups*codedGroup], and for each group of a query its scale,
+  float *floats;           // [rows][heads][key+tail]: queries, normed and rotated; unless pages are of codes
+  // The same of i8 and i4: codes, [rows][heads][groups*codedGroup], and for each group of a query its scale,
   // and the initial value of the sum of its codes times a key's code + 128, see codes.
   signed char *codes;
   float *scales;
   int *starts;
   // Sums over single pages: of values, [slots][columns], and their softmax terms.
   float *sums;
-  float4 *tops;            // highest score, weight, and in i8 the scale of the sums
+  float4 *tops;            // highest score, weight, and of codes the scale of the sums
 
   __device__ int share() const { return heads / kvHeads; }
   __device__ int keyGroups() const { return (key + codedGroup - 1) / codedGroup; }
   __device__ int groups() const { return keyGroups() + (tail + codedGroup - 1) / codedGroup; }
   __device__ int columns() const { return (value + 15) / 16 * 16; }
+  __device__ bool coded() const { return kind >= i8; }
+  // keyScales are behind the codes of rows of keys of some groups, valueScales behind those of values.
+  __device__ float *keyScales(unsigned char *rows, int groups) const {
+    return (float *)(rows + pageTokens * groups * (kind == i4 ? packedKey : codedGroup));
+  }
+  __device__ float *valueScales(unsigned char *rows) const {
+    return (float *)(rows + (kind == i4 ? valueGroups() * packedValues : pageTokens * columns()));
+  }
+  __device__ int valueGroups() const { return (value + codedGroup - 1) / codedGroup; }
   // firstPage is the first page that the row at a position sees, end is behind the last position: see
   // Attention.Sees.
   __device__ int firstPage(int pos) const { return window > 0 ? max(0, pos + 1 - window) / pageTokens : 0; }

@@ -18,6 +18,7 @@ import (
 func main() {
 	for name, write := range map[string]func(*source){
 		"coded_neon_arm64.s":   codedFile,
+		"packed_neon_arm64.s":  packedFile,
 		"float_neon_arm64.s":   floatFile,
 		"grid_neon_arm64.s":    gridFile,
 		"integer_neon_arm64.s": integerFile,

@@ -24,6 +24,8 @@ func main() {
 		{name: "AVX2", file: "prompt_avx2_amd64.s", halves: 2, write: (*machine).prompt},
 		{name: "AVX512", file: "coded_avx512_amd64.s", halves: 1, write: (*machine).coded, include: []string{"go_asm.h"}},
 		{name: "AVX2", file: "coded_avx2_amd64.s", halves: 2, write: (*machine).coded, include: []string{"go_asm.h"}},
+		{name: "AVX512", file: "packed_avx512_amd64.s", halves: 1, write: (*machine).packed},
+		{name: "AVX2", file: "packed_avx2_amd64.s", halves: 2, write: (*machine).packed},
 		{name: "VNNI", file: "coded_vnni_amd64.s", halves: 2, write: (*machine).codedDots, include: []string{"go_asm.h", "encodings_amd64.h"}},
 		{name: "AMX", file: "coded_amx_amd64.s", halves: 1, write: (*machine).amxCoded, include: []string{"go_asm.h", "encodings_amd64.h"}},
 	} {
