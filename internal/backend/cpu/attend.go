@@ -159,26 +159,30 @@ func owners(dst []int32, batch []backend.Seq, rows int) []int32 {
 	return dst
 }
 
-// layOut lays out the groups and returns the number of their pages, and that of the group with
-// the most.
-func (op *attendOp) layOut() (pages, longest int) {
-	if pages, longest, ok := op.groupPrompt(); ok {
-		return pages, longest
+// layOut lays out the groups and returns the number of their pages. They are even if there are many and none is much of
+// the work.
+func (op *attendOp) layOut() (pages int, even bool) {
+	if pages, ok := op.groupPrompt(); ok {
+		return pages, true
 	}
 	queries := groupQueries
 	if op.coded && op.q.Rows*op.a.Heads >= codedQueries*chunksPerThread*op.b.pool.size() {
 		queries = codedQueries
 	}
-	return op.group(max(1, queries/op.share()))
+	pages, longest := op.group(max(1, queries/op.share()))
+	return pages, longest*chunksPerThread*op.b.pool.size() <= pages
 }
 
-// group is layOut with groups of height rows.
+// group is layOut with groups of up to height rows, equally many in those of a sequence. It also returns the pages of the
+// group with the most.
 func (op *attendOp) group(height int) (pages, longest int) {
 	op.groups, op.most = op.groups[:0], height*op.share()
 	for i := range op.batch {
 		s := &op.batch[i]
-		for r := 0; r < s.N; r += height {
-			n := min(height, s.N-r)
+		parts := above(s.N, height)
+		for part := range parts {
+			r := part * s.N / parts
+			n := (part+1)*s.N/parts - r
 			skip := op.firstPage(s, r)
 			_, to := op.a.Sees(s, r+n-1)
 			own := (to+backend.PageTokens-1)/backend.PageTokens - skip
@@ -192,13 +196,11 @@ func (op *attendOp) group(height int) (pages, longest int) {
 	return pages, longest
 }
 
-// cutSpans cuts the pages into spans. If there are many groups and none is much of the
-// work, each is a span. Otherwise every thread has a span of equal length: few spans, since
-// cut groups have to be merged again. The result depends on neither.
-func (op *attendOp) cutSpans(pages, longest int) {
+// cutSpans cuts the pages into spans. If the groups are even, each is a span. Otherwise every
+// thread has a span of equal length: few spans, since cut groups have to be merged again. The result depends on neither.
+func (op *attendOp) cutSpans(pages int, even bool) {
 	threads := op.b.pool.size()
 	n := len(op.groups)
-	even := op.even(pages, longest)
 	if !even {
 		const least = 4 // pages of one query that are worth a thread
 		n = max(1, min(threads, pages, pages*op.share()/least))
@@ -221,11 +223,6 @@ func (op *attendOp) cutSpans(pages, longest int) {
 			op.cut = append(op.cut, int32(g))
 		}
 	}
-}
-
-// even reports whether there are many groups and none is much of the work.
-func (op *attendOp) even(pages, longest int) bool {
-	return longest*chunksPerThread*op.b.pool.size() <= pages
 }
 
 // share is the number of query heads that have the same keys and values.

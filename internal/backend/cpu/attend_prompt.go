@@ -12,7 +12,7 @@ import (
 
 // promptQueries bounds the queries of a group of the second form: they and their outputs, 256 KB
 // each at the usual width, and the laid-out keys of a page stay in the L2 cache.
-// Groups may be smaller, for all threads to have some, but the layout pays from leastPrompt on.
+// Groups may be smaller, for all threads to have equally many, but the layout pays from leastPrompt on.
 const (
 	promptQueries = 256
 	leastPrompt   = 32
@@ -32,24 +32,32 @@ type promptBuffers struct {
 }
 
 // groupPrompt lays out groups, some of them in the second form. It is not ok unless rows are whole
-// vectors and there are enough groups that none has to be split.
-func (op *attendOp) groupPrompt() (pages, longest int, ok bool) {
+// vectors and there are enough groups that none has to be split: at best a chunk of the pool for each, and if groups at
+// the end have many more pages than those at the beginning, more.
+func (op *attendOp) groupPrompt() (pages int, ok bool) {
 	if op.coded || op.key%kernel.Lanes != 0 || op.tail%kernel.Lanes != 0 || op.value%kernel.PromptStrip != 0 {
-		return 0, 0, false
+		return 0, false
 	}
-	for n := promptQueries; n >= leastPrompt; n /= 2 {
-		pages, longest = op.group(max(1, n/op.share()))
+	threads := op.b.pool.size()
+	for n := chunksPerThread; ; n += (n + 3) / 4 {
+		height := min(promptQueries/op.share(), above(op.q.Rows*op.a.KVHeads, n*threads))
+		if height*op.share() < leastPrompt {
+			return 0, false
+		}
+		pages, longest := op.group(height)
 		ok = false
 		for i := range op.groups {
 			g := &op.groups[i]
 			g.prompt = g.rows*op.share() >= leastPrompt
 			ok = ok || g.prompt
 		}
-		if ok && op.even(pages, longest) {
-			return pages, longest, true
+		if ok && longest*(chunksPerThread-1)*threads <= pages {
+			return pages, true
+		}
+		if !ok || height == 1 {
+			return 0, false
 		}
 	}
-	return 0, 0, false
 }
 
 // attendPrompt computes a group.
