@@ -37,7 +37,8 @@ func Blocks(n int) int {
 // A Recording is the operations of a pass. A device's type embeds Record.
 type Recording interface {
 	comparable
-	record() *Record
+	// Base is its Record.
+	Base() *Record
 	// Operations is how many it has.
 	Operations() int
 	// Close frees what the driver has of it.
@@ -52,7 +53,8 @@ type Record struct {
 	used    int64            // the clock when it was used last
 }
 
-func (r *Record) record() *Record { return r }
+// Base implements Recording.
+func (r *Record) Base() *Record { return r }
 
 // Note is called with the memory and weights that the operations use.
 func (r *Record) Note(x any) {
@@ -73,7 +75,7 @@ type Passes[R Recording] struct {
 // Use notes that a kept recording is used now.
 func (p *Passes[R]) Use(r R) {
 	p.Clock++
-	p.Last, r.record().used = r, p.Clock
+	p.Last, r.Base().used = r, p.Clock
 }
 
 // Keep adds a recording, in place of the one that was not used for longest.
@@ -85,7 +87,7 @@ func (p *Passes[R]) Keep(key Shape, r R) (err error) {
 		var oldest Shape
 		found := false
 		for k, x := range p.Known {
-			if !found || x.record().used < p.Known[oldest].record().used {
+			if !found || x.Base().used < p.Known[oldest].Base().used {
 				oldest, found = k, true
 			}
 		}
@@ -110,7 +112,7 @@ func (p *Passes[R]) drop(key Shape) error {
 // Forget drops recordings with freed memory or a freed weight.
 func (p *Passes[R]) Forget(x any) {
 	for key, r := range p.Known {
-		if _, ok := r.record().uses[x]; ok {
+		if _, ok := r.Base().uses[x]; ok {
 			_ = p.drop(key) // the rest of a recording is freed with the device
 		}
 	}

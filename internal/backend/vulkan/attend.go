@@ -106,7 +106,7 @@ func (b *Backend) rotation(a *backend.Attention, rows int, batch []backend.Seq) 
 	}
 	key := ""
 	if b.inPass {
-		key = fmt.Sprint(a.Freqs, a.Sections, a.Turn)
+		key = fmt.Sprint(a.Freqs, string(a.Sections), a.Turn)
 		if at, ok := b.turns[key]; ok {
 			return at
 		}

@@ -112,3 +112,41 @@ func TestKernelsThatDoNotCompileAreReported(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// fakes is a driver with fake devices.
+type fakes struct {
+	infos []driver.Info
+	err   error
+}
+
+func (f fakes) Devices() ([]driver.Info, error) { return f.infos, f.err }
+func (f fakes) Open(int) (driver.Device, error) { return newFake(), nil }
+
+// TestOpenSaysWhatIsWrong has drivers without a usable device, and one whose second device is usable.
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	old := driver.Info{Name: "old", Missing: "the driver has no integer dot products"}
+	for what, c := range map[string]struct {
+		d      fakes
+		number int
+		want   string
+	}{
+		"none":          {fakes{}, 0, "vulkan: not available: vulkan: vkEnumeratePhysicalDevices: VK_ERROR_INCOMPATIBLE_DRIVER; no usable Vulkan driver"},
+		"an error":      {fakes{err: errReported}, 0, "vulkan: not available: reported"},
+		"one too old":   {fakes{infos: []driver.Info{old}}, 0, "vulkan: not available: old: the driver has no integer dot products"},
+		"a high number": {fakes{infos: []driver.Info{{}, {}}}, 3, "there is no GPU 2: the last is vulkan:1"},
+	} {
+		_, err := openOn(c.d, Options{Number: c.number, Kernels: os.DirFS("kernels")}, nil)
+		if !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	b, err := openOn(fakes{infos: []driver.Info{old, {Name: "new"}}}, Options{Kernels: os.DirFS("kernels"), Slab: 1 << 20, Staging: 1 << 20}, nil)
+	if err != nil || b.info.Name != "new" || b.opts.Level != Instructions {
+		t.Fatalf("%v", err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+var errReported = errors.New("reported")

@@ -129,7 +129,7 @@ func (b *Backend) probe(x, y, z []float32) (string, error) {
 	for k, op := range probed {
 		for i := range x {
 			got, want := math.Float32frombits(binary.LittleEndian.Uint32(data[4*(k*n+i):])), op.do(x[i], y[i], z[i])
-			if g, w := math.Float32bits(got), math.Float32bits(want); g != w && (got == got || want == want) { //nolint:gocritic // NaN
+			if g, w := math.Float32bits(got), math.Float32bits(want); g != w && (got == got || want == want) { // NaN equals NaN
 				return fmt.Sprintf("%s of 0x%08x, 0x%08x, 0x%08x is 0x%08x, want 0x%08x", op.name, math.Float32bits(x[i]), math.Float32bits(y[i]), math.Float32bits(z[i]), g, w), nil
 			}
 		}
@@ -171,6 +171,3 @@ func openOn(d driver.Driver, o Options, levels []Level) (*Backend, error) {
 	}
 	return b, nil
 }
-
-// rank is below that of the processor: auto does not select a device of this package before the package is whole.
-const rank = -1

@@ -59,7 +59,7 @@ func (w *topScratch) list(best *backend.Best, row []float32, a *backend.Ask) {
 		highest := min(topk.Max(w.maxima), math.MaxFloat32)
 		sum := 0.0
 		for _, x := range row {
-			if x == x { //nolint:gocritic // NaN does not count
+			if x == x { // NaN does not count
 				sum += math.Exp(float64(min(x, math.MaxFloat32)) - float64(highest))
 			}
 		}
