@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
@@ -48,13 +50,18 @@ func (d *scripted) Draft(batch []spec.Run) ([]spec.Draft, error) {
 }
 
 // TestEngineChangesNothing has requests meet in an engine: with correct and wrong drafts, with the prefix
-// cache or without it, with memory for all or for a few. Every request gives the tokens and the bits of logits that
+// cache or without it, with memory for all or for a few, one of the models
+// on two devices. Every request gives the tokens and the bits of logits that
 // it gives alone.
 func TestEngineChangesNothing(t *testing.T) {
 	for i, name := range golden.Gemma {
 		o := model.Options{Compute: backend.Int8, Quantize: 8, MaxDrafts: spec.MaxDepth, KVBits: []int{0, 8, 16, 8}[i]}
 		t.Run(fmt.Sprintf("%s/kv=%d", name, o.KVBits), func(t *testing.T) {
-			r := open(t, golden.Dir(t, name), 0, o)
+			b := backendtest.Open(t, backend.Options{})
+			if name == "gemma4_ple" {
+				b = halves(t, b)
+			}
+			r := openOn(t, b, golden.Dir(t, name), o)
 			vocab := int32(r.Info().Vocab)
 			rng := rand.New(rand.NewPCG(3, 4))
 			text := func(n int) (ids []int32) {
@@ -128,6 +135,16 @@ func TestEngineChangesNothing(t *testing.T) {
 			preempt(t, r, requests[2], want[2], requests[5], want[5], need*5/4)
 		})
 	}
+}
+
+// halves is two devices that have two layers each in turns: rounds of several groups are in flight.
+func halves(t *testing.T, b backend.Backend) backend.Backend {
+	t.Helper()
+	d, err := split.New(func(p backend.Part) int { return p.Layer / 2 % 2 }, backendtest.NewOpaque(b), backendtest.NewOpaque(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // preempt has a request wait after its first token until another one of higher priority is there,
