@@ -81,8 +81,14 @@ type Suite struct {
 	only    []string               // names of checks; nil: all
 }
 
-// Only leaves the checks of these names, as subtests have them: for a device that is not yet whole.
+// Only leaves the checks of these names, as subtests have them: for a device that is not yet whole. It panics if there is no such
+// check.
 func (s *Suite) Only(names ...string) *Suite {
+	for _, name := range names {
+		if !slices.ContainsFunc(checks, func(k check) bool { return k.name == name }) {
+			panic("backendtest: there is no check " + name)
+		}
+	}
 	few := *s
 	few.only = names
 	return &few
