@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
@@ -14,6 +15,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/drafter"
 	_ "github.com/foretoken/foretoken/internal/model/gemma"
@@ -248,6 +250,25 @@ func TestAssistantsDraftOverDevices(t *testing.T) {
 	f := golden.Load(t, name)
 	hidden := clustersOf(t, golden.Open(t, golden.Dir(t, name+"/assistant")))
 	r.assists(t, f, 2, hidden, r.d, func(j int) ([]int32, []float32) { return f.Cases[2].Chain[j], f.Cases[2].ChainMargin[j] })
+}
+
+// TestAssistantsAreMeasured walks along a text that goes on as the reference's assistant guesses, behind the window: all guesses of the
+// row before it are found. The self-test, which drafts to all depths, works on the same text.
+func TestAssistantsAreMeasured(t *testing.T) {
+	const name = "gemma4_dense"
+	r := openAssistant(t, name, backendtest.Open(t, backend.Options{}), backend.Float32)
+	c := golden.Load(t, name).Cases[2]
+	text := slices.Concat(c.Tokens[:c.ChainFirst+2], c.Chain[0], c.Tokens[:measure.AgreementDepth])[:c.ChainFirst+2+measure.AgreementDepth]
+	a, err := measure.Walk(t.Context(), r.Model, r.drafts(-1), r.Pool, r.Info().Vocab, []*measure.Text{{IDs: text, Prompt: c.ChainFirst + 1}}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rates, rows := a.Rates(); rows != 1 || len(rates) < 3 || rates[0] != 1 || rates[2] != 1 {
+		t.Errorf("rates %v of %d rows", rates, rows)
+	}
+	if _, err := measure.SelfTest(r.Model, r.Pool, r.drafts(-1), c.Tokens, measure.SelfTestOptions{Vocab: r.Info().Vocab, Limit: time.Millisecond}); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestAssistantsOfOtherModels opens assistants for models that they were not made for.
