@@ -29,11 +29,11 @@ const (
 	likelyRow  = 0.3
 	roughness  = 0.08
 
-	// Noise is the relative variance of a measured time, and noiseRate how fast its mean follows. A pass that is more
-	// than outlier standard deviations off is an accident or shows that the speed has changed.
+	// Noise is the relative variance of a measured time, and noiseRate how fast its mean follows. The n-th pass of a size has 1/n²
+	// more: the first ones find caches cold and graphs not uploaded. A pass that is more than outlier standard deviations off is an
+	// accident or shows that the speed has changed.
 	usualNoise = 0.01
 	leastNoise = 1e-5 // the clock, and the loop around a pass
-	firstNoise = 0.05 // more in the first pass of a size, which later ones may undercut by far
 	noiseRate  = 0.1
 	outlier    = 3
 
@@ -143,12 +143,9 @@ func (m *Model) ObservePass(rows int, took time.Duration) {
 	h := m.logarithm(rows)
 	h[2] = term{0, 1}
 	off := exactmath.Log(took.Seconds()/m.Pass(rows)) - m.pass.x[0]
-	more := 0.0
-	if *seen == 1 && m.known {
-		if off > 0 {
-			return // the first pass of a size finds caches cold and graphs not uploaded: its time is an upper bound
-		}
-		more = firstNoise
+	noise := m.noise
+	if m.known {
+		noise += 1 / float64(*seen**seen)
 	}
 	far := off * off / (m.pass.variance(&h) + m.noise)
 	m.noise += noiseRate * (max(min(far, outlier*outlier)*m.noise, leastNoise) - m.noise)
@@ -156,7 +153,7 @@ func (m *Model) ObservePass(rows int, took time.Duration) {
 		m.pass.p[0][0] += off * off // if the speed has changed the next pass shows it
 		return
 	}
-	m.pass.update(&h, off, m.noise+more)
+	m.pass.update(&h, off, noise)
 	m.fit()
 }
 
@@ -252,6 +249,12 @@ func (m *Model) Doubt(a, b int) float64 {
 	h, other := m.logarithm(a), m.logarithm(b)
 	h[2], h[3] = term{other[0].i, -other[0].w}, term{other[1].i, -other[1].w}
 	return math.Sqrt(m.pass.variance(&h))
+}
+
+// Surprise is the standard deviation of what n more passes over a rows would change in the relation of passes over a and b rows.
+func (m *Model) Surprise(a, b, n int) float64 {
+	doubt := m.Doubt(a, b)
+	return doubt * doubt / math.Sqrt(doubt*doubt+m.noise/float64(n))
 }
 
 // Draft is the cost of a call of a drafter, in levels, with a number of steps and total tokens. A drafter that

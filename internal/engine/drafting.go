@@ -205,9 +205,7 @@ func (d *drafting) catchUp(k int, costs bool) error {
 			return err
 		}
 		if costs {
-			took := time.Since(start)
-			d.spread(took)
-			d.controller.Charge(took)
+			d.spread(time.Since(start))
 		}
 	}
 	backend.CopyEach(d.device, p.to, p.from) // after the old contents have been fed

@@ -79,8 +79,9 @@ func TestChoiceIsTheBestDepth(t *testing.T) {
 func TestChoiceIsTheBestOfABatch(t *testing.T) {
 	const limit = 3
 	rng := rand.New(rand.NewPCG(21, 22))
-	drafted := 0
-	for range 60 {
+	drafted, share := 0, 0.0
+	const machines = 60
+	for range machines {
 		pass := steps(rng, 50)
 		c := informed(func(rows int) float64 { return pass[rows-1] }, func(int, int) float64 { return 0 })
 		fixed := rng.IntN(limit + 1)
@@ -115,13 +116,14 @@ func TestChoiceIsTheBestOfABatch(t *testing.T) {
 		}
 		c.Choose(batch, records)
 		got := [3]int{batch[0].Depth, batch[1].Depth, batch[2].Depth}
-		if got[1] != fixed || rate(got) < 0.92*most {
+		share += rate(got) / most / machines
+		if got[1] != fixed || rate(got) < 0.8*most { // costs between two sizes are not on lines here
 			t.Fatalf("depths %v, the second fixed at %d: %.6f tokens per time, want %.6f", got, fixed, rate(got), most)
 		}
 		drafted += got[0] + got[2]
 	}
-	if drafted == 0 {
-		t.Error("no draft was worth its row")
+	if drafted == 0 || share < 0.98 {
+		t.Errorf("%d drafts, %.3f of the best rate on average", drafted, share)
 	}
 }
 
@@ -217,7 +219,6 @@ func TestChoicesRest(t *testing.T) {
 		return rounds
 	}
 	c := informed(pass, step)
-	c.spent = 1e9 // no trials
 	choose(c, 2, quietRounds-1)
 	if n := rests(c, 2, time.Hour); n != 0 {
 		t.Errorf("%d rounds without a choice after %d plain ones", n, quietRounds-1)
@@ -228,14 +229,19 @@ func TestChoicesRest(t *testing.T) {
 			t.Errorf("%d rounds without a choice of %v ms, want %d", n, ms, want)
 		}
 	}
-	before := c.spent
-	if rests(c, 2, time.Hour); math.Abs(before-c.spent-maxRest*trialShare) > 1e-6 {
-		t.Errorf("rounds without a choice add %v to the budget of trials, want %v", before-c.spent, maxRest*trialShare)
-	}
 	if c.Chosen(time.Hour); c.Rests(3) || c.Rests(2) {
 		t.Error("another number of runs has no choice")
 	}
-	c.spent, c.left = -trialRounds, -1
+	row = 0.5 // two drafts lose 2 %, as was measured long ago
+	c = informed(pass, step)
+	for range 4000 {
+		c.ObservePass(2, time.Duration(pass(2)*1e7))
+	}
+	c.left = 1 << 20
+	choose(c, 2, quietRounds)
+	if c.left = -1; rests(c, 2, time.Hour) != maxRest {
+		t.Error("no rounds without a choice")
+	}
 	for range Backlog / 2 {
 		if choose(c, 2, 1) > 0 {
 			t.Error("a trial before rows are kept for it")
@@ -276,7 +282,7 @@ func TestIdleCountsRounds(t *testing.T) {
 	idle := func(c *Controller, row float64, depth int) [2]int {
 		c.Model = informed(func(rows int) float64 { return 1 + row*float64(rows-1) }, func(int, int) float64 { return 0.01 }).Model
 		for range 5 {
-			c.spent = 1e9 // no trials
+			c.left = 1 // no trials
 			c.Choose([]Run{{Depth: depth, Sources: Computed.only()}}, []*Record{{}})
 		}
 		return [2]int{c.Idle(Computed), c.Idle(Beside)}

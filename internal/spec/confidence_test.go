@@ -119,7 +119,7 @@ func TestTrimFillsTheCheapRows(t *testing.T) {
 // costs are estimated, or all drafts are kept.
 func TestTrimKeepsSizesThatAreEstimated(t *testing.T) {
 	rng, sizes := rand.New(rand.NewPCG(41, 42)), map[int]int{}
-	for range 200 {
+	for range 40 {
 		c := confident(0.1, 0.02)
 		batch := chosen(c, slices.Repeat([]*Record{{}}, 8)...)
 		drafts := make([]Draft, len(batch))

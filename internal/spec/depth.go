@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/cost"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // Controller chooses the source and the number of drafts of each run. Under the exact rule the choice never changes a
@@ -23,11 +24,8 @@ import (
 //
 //   - The choice is the candidate with the most tokens per second after twice its doubt is subtracted. So a batch
 //     drafts only where drafts are known to pay.
-//   - A trial takes another candidate for two rounds: of those that the budget of trials allows, the one with the most
-//     tokens per second after its doubt is added. Then come two rounds of the choice, and the trial is charged what it
-//     has cost as far as is known now, with the time of rows that the drafter had to be fed for it. The budget is 0.2
-//     rounds at once and 0.2 % of all later rounds. A trial that is expected to gain is always allowed, so it alternates
-//     with the choice until the doubt is gone. If no pass of its size was measured, it is enough that it may gain.
+//   - A trial takes another candidate for two rounds: the one that is expected to gain most by it. That is what a better candidate
+//     gains in 60 rounds, on average over what two passes may show, without what the trial itself loses. Two rounds of the choice follow.
 //   - After 16 rounds in which no drafts were expected to gain, only some rounds have a choice: choices then take 0.2 % of
 //     the time. The drafter is not fed in the other rounds, so a trial waits for 16 rounds whose rows are kept.
 //
@@ -48,7 +46,6 @@ type Controller struct {
 	rested   bool                   // there were rounds without a choice since
 	trial    int                    // drafts of the running trial, or of the last
 	left     int                    // rounds until a trial may begin, with the one that runs or is to begin; negative: it may
-	spent    float64                // rounds that trials have cost and that are not earned yet
 	price    float64                // tokens that the time of one level is worth: those of the choice in that time
 	runs     int                    // of the batch
 	each     float64                // tokens that a run's share of one level is worth
@@ -66,11 +63,6 @@ type candidate struct {
 	tokens, rate float64
 }
 
-// loss is how many rounds of the best candidate a trial costs.
-func (x candidate) loss(best candidate) float64 {
-	return trialRounds * x.tokens / best.tokens * (best.rate/x.rate - 1)
-}
-
 // Record is a controller's data of one sequence.
 type Record struct {
 	Stats
@@ -84,17 +76,16 @@ type Record struct {
 const (
 	acceptRate = 0.01  // at which the counts of all sequences are forgotten, per draft
 	ownRate    = 0.04  // those of a sequence, whose text changes
-	idleRate   = 0.002 // those of a kind of copies, per round that could have had one; and the runs that had drafts of a drafter
+	idleRate   = 0.002 // those of a source, per round that could have had drafts of it: then it is tried again
 
-	maxHope      = 0.4   // of a doubt: a large one says less about a candidate than a trial of a smaller one
-	trialShare   = 0.002 // of all rounds, which trials may cost
-	trialAdvance = 0.2   // rounds that trials may cost at once
-	maxCharge    = 0.5   // rounds that a trial is charged at most: a larger charge would end trials for long
-	firstRounds  = 24    // that a drafter has before it is compared with another
-	trialRounds  = 2     // a plain pass after drafts is not typical; the next one is
-	quietRounds  = 16    // without drafts that are expected to gain, after which not every round has a choice
-	choiceShare  = 0.002 // of the time of passes, which choices may take then
-	maxRest      = 16    // rounds without a choice: copies that pay begin later by these
+	firstRounds = 24    // that a drafter has before it is compared with another
+	horizon     = 60    // rounds in which a candidate that is better is used
+	leastGain   = 0.2   // rounds, of a trial
+	idleGain    = 3     // more if no drafts were chosen for long: the drafter has to be fed the rows that it lacks
+	trialRounds = 2     // a plain pass after drafts is not typical; the next one is
+	quietRounds = 16    // without drafts that are expected to gain, after which not every round has a choice
+	choiceShare = 0.002 // of the time of passes, which choices may take then
+	maxRest     = 16    // rounds without a choice: copies that pay begin later by these
 )
 
 // priors are the chances of a first draft before anything is known: for copies as counted in
@@ -207,6 +198,7 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	for _, run := range batch {
 		offered |= run.Sources
 	}
+	c.forget(offered)
 	deepest := MaxCopy
 	if offered == Computed.only() {
 		deepest = c.most(Computed)
@@ -241,6 +233,17 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	c.deepen(batch, records, &base, n)
 	for i, r := range records {
 		batch[i].settle(r)
+	}
+}
+
+// forget makes the sources that are offered more likely to be tried again.
+func (c *Controller) forget(offered Sources) {
+	for s := range c.accepted {
+		for j := range c.accepted[s] {
+			if offered.Has(Source(s)) {
+				c.accepted[s][j].fade(idleRate)
+			}
+		}
 	}
 }
 
@@ -302,36 +305,39 @@ func (c *Controller) best(batch []Run, p plan) candidate {
 
 // turn is the number of drafts of this round: the best, or those of a trial. Without drafts the pass has plain rows.
 func (c *Controller) turn(best candidate, plain int) int {
-	c.earn()
 	switch c.left--; {
-	case c.left >= 2*trialRounds:
-		return best.drafts
 	case c.whole() && c.trial <= len(c.order):
 		return c.trial
-	}
-	hope := candidate{drafts: best.drafts} // its rate has the doubt added
-	for _, x := range c.candidates {
-		if c.left == trialRounds-1 && x.drafts == c.trial {
-			c.spent += min(max(x.loss(best), 0), maxCharge)
-		}
-		r := x.rate * (1 + min(c.Doubt(plain+x.drafts, plain+best.drafts), maxHope))
-		ok := c.spent+x.loss(best) <= trialAdvance || r > best.rate && c.Measured(plain+x.drafts) == 0
-		if c.left < 0 && x.drafts != best.drafts && r > hope.rate && ok {
-			hope = candidate{drafts: x.drafts, rate: r}
-		}
-	}
-	if hope.drafts == best.drafts {
+	case c.left >= 0:
 		return best.drafts
 	}
-	if c.trial, c.left = hope.drafts, 2*trialRounds-1; c.rested {
+	trial, most := best.drafts, leastGain+idleGain*min(float64(c.idle[c.drafter])/Backlog, 1)
+	for _, x := range c.candidates {
+		if gain := c.gain(x, best, plain); gain > most {
+			trial, most = x.drafts, gain
+		}
+	}
+	if trial == best.drafts {
+		return trial
+	}
+	if c.trial, c.left = trial, 2*trialRounds-1; c.rested {
 		c.rested, c.left = false, c.left+Backlog/2 // rounds whose rows the drafter begins with
 		return best.drafts
 	}
-	return hope.drafts
+	return trial
 }
 
-// earn adds the share of a round to the budget of trials.
-func (c *Controller) earn() { c.spent = max(c.spent-trialShare, -trialRounds) }
+// gain is what a trial of a candidate is expected to gain, in rounds of the best one: the mean of what is positive of a logistic
+// distribution, in all rounds that profit, without what the trial itself loses.
+func (c *Controller) gain(x, best candidate, plain int) float64 {
+	spread := c.Surprise(plain+x.drafts, plain+best.drafts, trialRounds) * math.Sqrt(3) / math.Pi
+	if spread == 0 {
+		return 0
+	}
+	faster := (x.rate/best.rate - 1) / spread
+	loss := trialRounds * x.tokens / best.tokens * (best.rate/x.rate - 1)
+	return horizon*spread*(max(faster, 0)+exactmath.Log(1+exactmath.Exp(-math.Abs(faster)))) - max(loss, 0)
+}
 
 // Chosen reports the time of Choose and of all that goes with it. If no drafts were expected to gain for long, the next
 // rounds are plain without a choice.
@@ -349,114 +355,7 @@ func (c *Controller) Rests(runs int) bool {
 	}
 	c.rested = true
 	c.rest--
-	c.earn()
 	return true
-}
-
-// Charge reports the time of feeding a drafter rows that had waited: a trial bears it.
-func (c *Controller) Charge(took time.Duration) {
-	if c.Known() && c.whole() {
-		c.spent += min(took.Seconds()/(c.Level()*c.Pass(c.runs)), maxCharge)
-	}
-}
-
-// compete chooses the drafter of the round. A call costs about as much for one run as for all of them, so all runs have the
-// same, and it does not depend on single texts. A new drafter has some rounds to itself, in which its costs are measured.
-func (c *Controller) compete(offered Sources) {
-	if !offered.Has(Computed) || !offered.Has(Beside) {
-		return
-	}
-	most := math.Inf(-1)
-	for s := range Source(cost.Drafters) {
-		c.tried[s] *= 1 - idleRate
-		gains := c.chances(new(Record), s, 0, c.most(s), 1)
-		value := c.worth(s, gains[:c.most(s)], 0)
-		if c.begun[s] < firstRounds {
-			value = math.Inf(1)
-		}
-		if value > most {
-			c.drafter, most = s, value
-		}
-	}
-	c.begun[c.drafter] = min(c.begun[c.drafter]+1, firstRounds)
-}
-
-// source sets the most promising source of a run: the drafter of the round or a copy. It returns the maximum number
-// of its drafts and their gains. With a fixed depth, equal requests have equal drafts, so the source
-// does not depend on measurements.
-func (c *Controller) source(r *Record, run *Run) (limit int, gains [MaxCopy]float64) {
-	fixed, ok := r.Fixed.Fixed()
-	steady := ok || run.Dists // distributions shape the text, which must not depend on measurements
-	limit, best := run.Known, math.Inf(-1)
-	for s := range Source(numSources) {
-		if !run.Sources.Has(s) || !steady && s.Computed() && s != c.drafter && run.Sources.Has(c.drafter) {
-			continue
-		}
-		depth := max(min(c.most(s), run.Depth), run.Known)
-		if ok {
-			depth = min(depth, run.Known+fixed)
-		}
-		g := c.chances(r, s, run.Known, depth, 0)
-		value := priors[s]
-		if !steady {
-			value = c.worth(s, g[:depth], run.Known)
-		}
-		if !s.Computed() {
-			c.accepted[s][0].fade(idleRate)
-		}
-		if value > best {
-			run.Source, limit, best, gains = s, depth, value, g
-		}
-	}
-	return limit, gains
-}
-
-// worth is what a run gains by drafts of a source, in tokens, as if all runs of the batch were alike.
-func (c *Controller) worth(s Source, gains []float64, known int) (most float64) {
-	sum, each := 0.0, 0.0
-	if s.Computed() {
-		first := c.Draft(int(s), 1, c.runs) * c.each
-		each = c.Draft(int(s), c.steps(s, 2), 2*c.runs)*c.each - first
-		sum = each - first
-	}
-	for j := known; j < len(gains); j++ {
-		sum += gains[j] - each
-		most = max(most, sum-c.rows[j+1]+c.rows[known])
-	}
-	return most
-}
-
-// most is the maximum number of drafts of a source.
-func (c *Controller) most(s Source) int {
-	switch {
-	case !s.Computed():
-		return MaxCopy
-	case c.Blocks[s] > 0:
-		return min(c.Blocks[s], MaxCopy)
-	}
-	return MaxDepth
-}
-
-// chances are the gains of a source's first drafts: the probability that draft j and all before it
-// are accepted. That of draft j after them is the sequence's own acceptance, weighed against
-// that of all sequences, weighed against that of the draft before. The first known ones are certain.
-// With hope, each chance is that many standard deviations higher, if the drafter has been tried as often as of late.
-func (c *Controller) chances(r *Record, s Source, known, depth int, hope float64) (gains [MaxCopy]float64) {
-	const shared, own = 4, 16
-	p, hoped, all := priors[s], 1.0, 1.0
-	for j := range depth {
-		if j < MaxDepth {
-			p = r.accepted[s][j].given(c.accepted[s][j].given(p, shared), own)
-			if hoped = p; hope > 0 {
-				hoped += hope * math.Sqrt(p*(1-p)/(shared+c.tried[s]))
-			}
-		}
-		if j >= known {
-			all *= hoped
-		}
-		gains[j] = min(all, 1)
-	}
-	return gains
 }
 
 // Follow is Choose for runs that have drafts only where the depth is fixed.

@@ -10,13 +10,13 @@ import (
 // TestRoundsOnRecord compares the decisions of a few hundred rounds with those on record: every change of the controller
 // shows. The batches have sequences of different acceptance, fixed depths, copies, known tokens, and probabilities.
 func TestRoundsOnRecord(t *testing.T) {
-	want := [][6]float64{
-		{988, 69089, 12, 1.98246899, 2.40147824, 0.334982757},
-		{1259, 110337, 10, 1.71372316, 3.80156262, 0.508395019},
-		{1447, 153755, 16, 2.97797928, 4.64164816, 0.6352049},
-		{1935, 199278, 60, 25.3194254, 5.97956716, 0.894160447},
-		{1194, 105316, 12, 2.54539939, 3.41379796, 0.872306663},
-		{1011, 70459, 14, 2.78591597, 2.61076025, 0.343030193},
+	want := [][5]float64{
+		{910, 60054, 73, 2.24923555, 0.314465762},
+		{1265, 113079, 74, 3.34186775, 0.457481668},
+		{1679, 182162, 70, 4.30770376, 0.609516617},
+		{2799, 573212, 68, 5.67692664, 0.881637989},
+		{1166, 104075, 71, 3.44983978, 0.834021916},
+		{980, 67107, 71, 2.56652198, 0.363970284},
 	}
 	for i, n := range []int{1, 2, 4, 8, 3, 1} {
 		c, records := NewController(), make([]*Record, n)
@@ -26,7 +26,7 @@ func TestRoundsOnRecord(t *testing.T) {
 				records[j].Fixed = 1
 			}
 		}
-		var got [6]float64 // rows, depths by position, rounds of trials, spent, price, the last chance that is worth a step
+		var got [5]float64 // rows, depths by position, rounds of trials, price, the last chance that is worth a step
 		for round := range 150 {
 			batch, drafts, depths := make([]Run, n), make([]Draft, n), make([]int, n)
 			for j := range batch {
@@ -39,7 +39,6 @@ func TestRoundsOnRecord(t *testing.T) {
 				}
 			}
 			c.Choose(batch, records)
-			c.Charge(time.Duration(round) * 1e5) // counts in trials
 			rows := n
 			for j, run := range batch {
 				for k := range run.Depth {
@@ -74,7 +73,7 @@ func TestRoundsOnRecord(t *testing.T) {
 			}
 			c.ObservePass(rows, time.Duration(1e6*(8+0.6*float64(rows))*(1+0.1*rng.Float64())))
 		}
-		got[3], got[4], got[5] = c.spent, c.price, c.least[0][3]
+		got[3], got[4] = c.price, c.least[0][3]
 		for k, x := range got {
 			if i >= len(want) || math.Abs(x-want[i][k]) > 1e-6*math.Abs(x) {
 				t.Errorf("%d runs: %.9g", n, got)
