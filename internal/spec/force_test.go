@@ -133,7 +133,7 @@ func TestForcedTokensTeachNothing(t *testing.T) {
 // any case, and the head drafts it again only if that pays for what follows.
 func TestChooseDraftsBehindWhatIsKnown(t *testing.T) {
 	behind, alone := 0, 0
-	for i := range 150 {
+	for i := range 400 {
 		rng := rand.New(rand.NewPCG(37, uint64(i)))
 		c, r := NewController(), &Record{}
 		draft := time.Duration(1+rng.IntN(60)) * time.Microsecond
