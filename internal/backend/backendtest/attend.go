@@ -24,8 +24,12 @@ var attendCases = []attendCase{
 	{3, 3, 7, dtype.I8},
 	{8, 2, 64, dtype.I8},
 	{6, 2, 24, dtype.I8},
-	{8, 2, 64, dtype.I4},
+}
+
+// packedCases are those of pages of 4 bits.
+var packedCases = []attendCase{
 	{5, 1, 72, dtype.I4},
+	{8, 2, 64, dtype.I4},
 }
 
 // Pages have two layers; the second is checked.
@@ -124,8 +128,26 @@ func (s *attended) stored() []float32 {
 // attend checks attention: against the oracle at the borders of pages; cut into any pieces; in
 // any company; after drafts that were rejected.
 func (c *checker) attend() {
+	c.attendOver(some(c, attendCases, 3), attendCases[0], attendCase{8, 2, 64, dtype.I8})
+}
+
+// attendPacked checks attention over pages of 4 bits, with options and inside a block as well.
+func (c *checker) attendPacked() {
+	c.attendOver(some(c, packedCases, 2), packedCases[1])
+	for _, o := range some(c, attendOptions(), 5) {
+		c.like(fmt.Sprintf("%s, pages of %v", o.name, dtype.I4), func(r *rig) [][]float32 { return o.feed(r, dtype.I4, 90, 63) })
+	}
+	k := blockCase{packedCases[1], 40, [][2]int{{62, 4}, {127, 1}}}
+	c.like("blocks, "+k.String(), func(r *rig) [][]float32 {
+		dst, pages := k.together(r, k.blocks(r), k.texts(r))
+		return append(pages, dst)
+	})
+}
+
+// attendOver is attend of some layers, and of others over a long context.
+func (c *checker) attendOver(cases []attendCase, long ...attendCase) {
 	c.on("Attend")
-	for _, k := range some(c, attendCases, 3) {
+	for _, k := range cases {
 		what := fmt.Sprintf("%d heads of %d, %d of keys, pages of %v", k.heads, k.dim, k.kvHeads, k.kind)
 		c.like(what, func(r *rig) [][]float32 {
 			s := k.sequence(r, k.layer(r), 140)
@@ -168,7 +190,7 @@ func (c *checker) attend() {
 		})
 		c.holds(what+", alone and in a batch", func(r *rig) (got, want []float32) { return k.batch(r) })
 	}
-	for _, k := range []attendCase{attendCases[0], {8, 2, 64, dtype.I8}, {8, 2, 64, dtype.I4}} {
+	for _, k := range long {
 		n := 700
 		if c.brief {
 			n = 380 // six pages

@@ -63,6 +63,7 @@ var checks = []check{
 	{"Experts with options", (*checker).expertsOptions, false},
 	{"Attend with options", (*checker).attendOptions, false},
 	{"Attend behind windows", (*checker).released, false},
+	{"Attend over 4 bits", (*checker).attendPacked, false},
 	{"Attend without keys", (*checker).attendReads, false},
 	{"Attend inside blocks", (*checker).attendBlock, false},
 	{"Convolve", (*checker).convolve, false},

@@ -99,7 +99,7 @@ func (o *attendOption) feed(r *rig, kind dtype.Type, n, from int) [][]float32 {
 func (c *checker) attendOptions() {
 	c.on("Attend")
 	for _, o := range attendOptions() {
-		for _, kind := range some(c, []dtype.Type{dtype.F16, dtype.F32, dtype.I8, dtype.I4}, 3) {
+		for _, kind := range some(c, []dtype.Type{dtype.F16, dtype.F32, dtype.I8}, 3) {
 			c.like(fmt.Sprintf("%s, pages of %v", o.name, kind), func(r *rig) [][]float32 { return o.feed(r, kind, 90, 63) })
 		}
 	}
