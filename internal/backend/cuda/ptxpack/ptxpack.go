@@ -77,8 +77,8 @@ func Pack(text string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := binary.LittleEndian.AppendUint32(nil, uint32(len(lines)))     //nolint:gosec // a text has fewer lines
-	head = binary.LittleEndian.AppendUint32(head, uint32(len(registers))) //nolint:gosec // and registers
+	head := binary.LittleEndian.AppendUint32(nil, uint32(len(lines)))
+	head = binary.LittleEndian.AppendUint32(head, uint32(len(registers)))
 	for _, list := range [...][]int{lines, registers} {
 		if head, err = appendPlanes(head, list); err != nil {
 			return nil, err
