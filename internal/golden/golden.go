@@ -135,7 +135,7 @@ func Load(tb testing.TB, name string) *Fixture {
 // Array returns an array by name, or ends the test. To keep the repository small, numbers of Names are rounded: logits to
 // multiples of 2^-13 and others to multiples of 2^-14, a thirtieth of their tolerances. For case i there are
 //
-//	i.logits_last      [3, vocabulary]  the last three prompt rows
+//	i.logits_last      [3, vocabulary]  the last three prompt rows, of tiny the last one
 //	i.hidden_last      [3, width]       the same rows after the final norm
 //	i.mtp_logits_last  [3, vocabulary]  the head at the same rows
 //

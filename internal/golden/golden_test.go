@@ -18,10 +18,10 @@ import (
 )
 
 func TestLoadFixtures(t *testing.T) {
-	sizes := map[string]struct{ cases, continuation, vocab int }{
-		"dense": {4, 48, 512},
-		"moe":   {4, 48, 512},
-		"tiny":  {8, 160, 8192},
+	sizes := map[string]struct{ cases, continuation, rows, vocab int }{
+		"dense": {4, 48, 3, 512},
+		"moe":   {4, 48, 3, 512},
+		"tiny":  {8, 160, 1, 8192},
 	}
 	for _, name := range Names {
 		t.Run("name="+name, func(t *testing.T) {
@@ -38,11 +38,11 @@ func TestLoadFixtures(t *testing.T) {
 					t.Errorf("case %d: rows of different lengths", i)
 				}
 				logits := f.Array(t, fmt.Sprintf("%d.logits_last", i))
-				if !slices.Equal(logits.Shape, []int{3, want.vocab}) {
-					t.Fatalf("case %d: logits %v, want [3 %d]", i, logits.Shape, want.vocab)
+				if !slices.Equal(logits.Shape, []int{want.rows, want.vocab}) {
+					t.Fatalf("case %d: logits %v, want [%d %d]", i, logits.Shape, want.rows, want.vocab)
 				}
-				for row := range 3 {
-					if got, at := argmax(logits.Row(row)), len(c.Prompt)-3+row; got != c.Argmax[at] {
+				for row := range want.rows {
+					if got, at := argmax(logits.Row(row)), len(c.Prompt)-want.rows+row; got != c.Argmax[at] {
 						t.Errorf("case %d row %d: argmax of the logits %d, of the table %d", i, at, got, c.Argmax[at])
 					}
 				}

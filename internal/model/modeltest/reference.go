@@ -85,9 +85,10 @@ func (g *comparison) compare(t *testing.T, i int, stored func(*golden.Worst, *Ri
 		g.draft(t, fmt.Sprintf("case %d row %d", i, row), Argmax(x), c.Draft1[row], margin)
 	}
 	// A model may have got rows of its vocabulary after its logits were recorded.
-	vocab := g.f.Array(t, fmt.Sprintf("%d.logits_last", i)).Shape[1]
-	for j := range 3 {
-		at := n - 3 + j
+	shape := g.f.Array(t, fmt.Sprintf("%d.logits_last", i)).Shape
+	vocab := shape[1]
+	for j := range shape[0] {
+		at := n - shape[0] + j
 		what, last := fmt.Sprintf("case %d row %d", i, at), func(name string) []float32 { return g.f.Array(t, fmt.Sprintf("%d.%s_last", i, name)).Row(j) }
 		g.logits.Add(what, logits[at][:vocab], last("logits"))
 		g.hidden.Add(what, hidden[at*width:(at+1)*width], last("hidden"))
