@@ -53,6 +53,7 @@ type simulation struct {
 	after   float64                            // how much slower a plain pass right after drafts is; 0: not
 	records bool                               // the first pass of a size is recorded and the second makes a graph: their times are not reported
 	replay  float64                            // how much slower the first measured pass of a size is then; 0: not
+	replays int                                // measured passes that are slower, beside the first
 	chained bool                               // the head drafts all tokens in one call and asks for no decision between them
 	prob    func(a float64, u float64) float64 // what the head says of a draft whose chance is a; nil: nothing, and all chances are the mean
 	sources Sources                            // 0: the head
@@ -251,7 +252,7 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		if seen[rows] == 0 && s.first > 0 {
 			pass *= s.first
 		}
-		if seen[rows] == 2 && s.replay > 0 {
+		if seen[rows] >= 2 && seen[rows] <= 2+s.replays && s.replay > 0 {
 			pass *= s.replay
 		}
 		if drafted && rows == len(batch) && s.after > 0 {
@@ -378,6 +379,7 @@ func simulations() []simulation {
 		{name: "1: h200, slow replay", verify: h200, head: chain, accepts: good, size: always(1), noise: 0.01, records: true, replay: 3, chained: true, prob: calibrated, length: 192},
 		{name: "4: h200, slow replay", verify: h200, head: chain, accepts: good, size: always(4), noise: 0.01, records: true, replay: 3, chained: true, prob: calibrated, length: 192},
 		{name: "8: h200, slow replay", verify: h200, head: chain, accepts: good, size: always(8), noise: 0.01, records: true, replay: 1.5, chained: true, prob: calibrated, length: 192},
+		{name: "4: h200, two slow passes", verify: h200, head: h200call, accepts: good, size: always(4), noise: 0.01, records: true, replay: 1.5, replays: 1, chained: true, prob: calibrated, length: 192},
 		{name: "4: h200, 2b", verify: h200small, head: call, accepts: good, size: always(4), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "1: embedded, stops", verify: embedded, head: small, accepts: good, size: always(1), noise: 0.3, stops: 0.05, first: 1.5, again: 0.025, choice: 0.02, prob: calibrated, length: 100},
 		{name: "8: embedded", verify: embedded, head: small, accepts: fair, size: always(8), noise: 0.08, after: 1.07, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 100},
