@@ -48,7 +48,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	l := b.layer(dst, a, at, q, k, v)
 	l.Rotation = b.rotation(a, rows, batch)
 	all := groups(int(l.Key)) + groups(int(l.Tail))
-	if at.Type == dtype.I8 {
+	if backend.CodedPages(at.Type) {
 		n := q.Rows * a.Heads * all
 		l.Codes, l.Scales = b.scratch(n*backend.CodedGroup), b.scratch(4*n)
 	} else {
@@ -94,7 +94,7 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 	return layer{
 		Dst: b.address(dst), Q: b.address(q), K: b.address(k), V: b.address(v), QNorm: b.address(a.QNorm), KNorm: b.address(a.KNorm),
 		Heads: i32(a.Heads), KVHeads: i32(a.KVHeads), Key: i32(key), Tail: i32(tail), Value: i32(a.Values()), Head: i32(a.Queries() / a.Heads),
-		Kind: map[dtype.Type]int32{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2}[at.Type], Page: i32(at.Page), Part0: i32(part[0]), Part1: i32(part[1]),
+		Kind: map[dtype.Type]int32{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2, dtype.I4: 3}[at.Type], Page: i32(at.Page), Part0: i32(part[0]), Part1: i32(part[1]),
 		Latent: flag(a.Latent > 0), Gate: flag(a.Gate), Window: i32(min(a.Window, backend.MaxWindow)), Ahead: i32(a.Ahead()), Pairs: i32(len(a.Freqs)),
 		Interleaved: flag(a.Interleaved), Queries: i32(q.Rows), DstStride: i32(dst.Stride), QStride: i32(q.Stride), KStride: i32(k.Stride), VStride: i32(v.Stride),
 		Eps: a.Eps, Scale: a.ScoreScale(),

@@ -26,6 +26,20 @@ float dotOf(int first, Bytes rows, int k, int d) {
   return mul(s[0], g.a.scale);
 }
 
+// keyCode is column c of row k of rows of codes with that many groups, and valueCode column d of the values at position k.
+int keyCode(Bytes rows, int groups, int k, int c) {
+  if (g.a.kind == I8) return signed8(uint(rows.v[k * groups * CODED + c]) ^ 0x80u);
+  int group = c / CODED, h = c % CODED / HALF, range = PAGE * groups * HALF + (group * PAGE + k) * 4 + 2 * h;
+  uint level = uint(rows.v[(k * groups + group) * HALF + c % HALF]) >> 4 * h & 15u;
+  return signed8((uint(rows.v[range + 1]) + level * uint(rows.v[range])) ^ 0x80u);
+}
+int valueCode(Bytes rows, int k, int d) {
+  if (g.a.kind == I8) return signed8(uint(rows.v[d * PAGE + k]));
+  int page = d / CODED * PACKED * PAGE, h = d % CODED / HALF, range = page + (HALF + 2 * h) * PAGE + k;
+  uint level = uint(rows.v[page + d % HALF * PAGE + k]) >> 4 * h & 15u;
+  return signed8((uint(rows.v[range + PAGE]) + level * uint(rows.v[range])) ^ 0x80u);
+}
+
 // codedScore is the score of a key in codes, for the query whose codes begin at a group.
 float codedScore(Bytes rows0, Bytes rows1, int k, int at) {
   Layer a = g.a;
@@ -33,11 +47,17 @@ float codedScore(Bytes rows0, Bytes rows1, int k, int at) {
   float s = 0.0;
   for (int n = 0; n < groups; n++) {
     bool second = n >= keys;
-    int own = second ? n - keys : n, bytes = (second ? groups - keys : keys) * CODED;
+    int own = second ? n - keys : n, all = second ? groups - keys : keys, bytes = all * CODED;
+    Bytes rows = second ? rows1 : rows0;
     uint64_t key = uint64_t(second ? rows1 : rows0) + uint64_t(k * bytes + own * CODED), code = uint64_t(a.codes) + uint64_t((at + n) * CODED);
     int sum = 0;
-    for (int c = 0; c < CODED / 4; c++) sum += DOT(Uints(code).v[c], Uints(key).v[c] ^ 0x80808080u);
-    float by = Floats(uint64_t(second ? rows1 : rows0) + uint64_t(PAGE * bytes)).v[(a.latent != 0 ? 0 : own * PAGE) + k];
+    if (a.kind == I8) {
+      for (int c = 0; c < CODED / 4; c++) sum += DOT(Uints(code).v[c], Uints(key).v[c] ^ 0x80808080u);
+    } else {
+      for (int c = 0; c < CODED; c++) sum += signed8(uint(Bytes(code).v[c])) * keyCode(rows, all, k, own * CODED + c);
+      bytes = all * PACKED;
+    }
+    float by = Floats(uint64_t(rows) + uint64_t(PAGE * bytes)).v[(a.latent != 0 ? 0 : own * PAGE) + k];
     s = fused(mul(float(sum), a.scales.v[at + n]), by, s);
   }
   return s;
@@ -50,7 +70,7 @@ void main() {
   if (owner < 0) return;
   Seq s = g.call.seq.v[owner];
   int pos = s.pos + r - s.first, end = min(s.pos + s.n, pos + a.ahead), begin = a.window > 0 ? max(0, pos + 1 - a.window) : 0;
-  bool coded = a.kind == I8;
+  bool coded = isCoded(a);
   if (!coded)
     for (int c = i; c < width; c += 64) query[c] = a.floats.v[(r * a.heads + h) * width + c];
   barrier();
@@ -101,7 +121,8 @@ void main() {
     }
     top = all;
     if (coded) {
-      Floats by = a.latent != 0 ? Floats(uint64_t(rows0) + uint64_t(PAGE * keyGroups(a) * CODED)) : Floats(uint64_t(rows1) + uint64_t(PAGE * ((a.value + 15) / 16 * 16)));
+      int group = a.kind == I4 ? PACKED : CODED;
+      Floats by = a.latent != 0 ? Floats(uint64_t(rows0) + uint64_t(PAGE * keyGroups(a) * group)) : Floats(uint64_t(rows1) + uint64_t(PAGE * (a.kind == I4 ? (a.value + CODED - 1) / CODED * PACKED : (a.value + 15) / 16 * 16)));
       float v = seen ? mul(e, by.v[i]) : 0.0;
       scores[i] = v;
       barrier();
@@ -119,7 +140,7 @@ void main() {
       if (coded) {
         int sum = 0;
         for (int k = 0; k < PAGE; k++)
-          sum += rounds[k] * (a.latent != 0 ? signed8(uint(rows0.v[k * keyGroups(a) * CODED + d]) ^ 0x80u) : signed8(uint(rows1.v[d * PAGE + k])));
+          sum += rounds[k] * (a.latent != 0 ? keyCode(rows0, keyGroups(a), k, d) : valueCode(rows1, k, d));
         sums[n] = fused(float(sum), more, mul(sums[n], old));
       } else {
         float sum = 0.0;

@@ -1,6 +1,7 @@
 // A layer of attention, and which positions its rows see. attend.go writes struct Layer.
 const int PAGE = 64, CODED = 64; // positions of a page, numbers of a group of codes
-const int F32 = 0, F16 = 1, I8 = 2; // types of numbers in pages
+const int F32 = 0, F16 = 1, I8 = 2, I4 = 3; // types of numbers in pages
+const int HALF = CODED / 2, PACKED = HALF + 4; // of I4: bytes of a group of codes, and of these with steps and lows
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Layer {
   Floats dst, q, k, v, qNorm, kNorm;
@@ -22,6 +23,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Layer {
 };
 
 int keyGroups(Layer a) { return (a.key + CODED - 1) / CODED; }
+bool isCoded(Layer a) { return a.kind == I8 || a.kind == I4; }
 int groupsOf(Layer a) { return keyGroups(a) + (a.tail + CODED - 1) / CODED; }
 
 // rowsOf are a head's part of a page: its keys (part 0), or its values or second parts (part 1).

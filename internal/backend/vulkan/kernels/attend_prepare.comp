@@ -10,11 +10,11 @@ layout(local_size_x = 64) in;
 layout(push_constant, scalar) uniform Args { Call call; Layer a; } g;
 shared float y[1024 + 2 * 64];
 shared uint top;
-shared int ignored;
+shared uint codes[1024 + 2 * 64]; // of a row that is packed
 
 // quantized rounds n numbers of y from first on like the CPU's quantizeGroup: code i goes to to[i*step], with the bits of flip
-// changed. It returns the scale.
-float quantized(int first, int n, Bytes to, int step_, uint flip) {
+// changed, or if it is packed later to codes. It returns the scale.
+float quantized(int first, int n, Bytes to, int step_, uint flip, bool packs) {
   int i = int(gl_LocalInvocationID.x);
   barrier();
   if (i == 0) top = 0u;
@@ -27,16 +27,45 @@ float quantized(int first, int n, Bytes to, int step_, uint flip) {
   bool no = top == 0u || top >= 0x7f800000u || floatBitsToUint(inverse) == 0x7f800000u;
   for (int c = i; c < n; c += 64) {
     int code = no ? 0 : clamp(rounded(mul(y[first + c], inverse)), -127, 127);
-    to.v[c * step_] = uint8_t((uint(code) ^ flip) & 255u);
+    if (packs) codes[first + c] = (uint(code) ^ flip) & 255u;
+    else to.v[c * step_] = uint8_t((uint(code) ^ flip) & 255u);
   }
   return top >= 0x7f800000u ? uintBitsToFloat(0x7fc00000u) : no ? 0.0 : quot(most, 127.0);
+}
+
+// packHalf rounds 32 codes to 16 levels, and returns step and low: see packed_generic.go of the CPU.
+ivec2 packHalf(int first) {
+  int least = 255, most = 0;
+  for (int c = 0; c < HALF; c++) least = min(least, int(codes[first + c])), most = max(most, int(codes[first + c]));
+  int span = most - least, step_ = min(max((span + 14) / 15, 1), 16), low = min(max(least - ((15 * step_ - span) >> 1), 1), 255 - 15 * step_);
+  for (int c = 0; c < HALF; c++) codes[first + c] = uint((2 * (int(codes[first + c]) - low) + step_) / (2 * step_));
+  return ivec2(step_, low);
+}
+
+// pack writes groups of codes, from first on, to a row of a page of I4.
+void pack(int first, int groups, Bytes rows, int slot, bool value) {
+  int i = int(gl_LocalInvocationID.x);
+  barrier();
+  for (int n = i; n < 2 * groups; n += 64) {
+    ivec2 range = packHalf(first + n * HALF);
+    for (int k = 0; k < 2; k++) {
+      int at = value ? n / 2 * PACKED * PAGE + (HALF + 2 * (n & 1) + k) * PAGE + slot : PAGE * groups * HALF + (n / 2 * PAGE + slot) * 4 + 2 * (n & 1) + k;
+      rows.v[at] = uint8_t(range[k]);
+    }
+  }
+  barrier();
+  for (int n = i; n < groups * HALF; n += 64) {
+    int group = n / HALF, c = n % HALF, from = first + group * CODED + c;
+    rows.v[value ? group * PACKED * PAGE + c * PAGE + slot : (slot * groups + group) * HALF + c] = uint8_t(codes[from] | codes[from + HALF] << 4);
+  }
+  barrier();
 }
 
 void main() {
   Layer a = g.a;
   int i = int(gl_LocalInvocationID.x), head = int(gl_WorkGroupID.x), r = int(gl_WorkGroupID.y), share = a.heads / a.kvHeads;
   if (a.queries == 0) head += a.heads;
-  bool query = head < a.heads, value = head >= a.heads + a.kvHeads, coded = a.kind == I8;
+  bool query = head < a.heads, value = head >= a.heads + a.kvHeads, coded = isCoded(a), packs = a.kind == I4 && !query;
   int owner = g.call.rowSeq.v[r];
   if (owner < 0) return;
   int kv = query ? head / share : value ? head - a.heads - a.kvHeads : head - a.heads;
@@ -86,10 +115,14 @@ void main() {
     int group = query || !value && a.latent == 0 ? CODED : all, before = which == 1 ? keyGroups(a) : 0;
     for (int n = 0; n * group < all; n++) {
       uint64_t to = query ? uint64_t(a.codes) + uint64_t((at + before + n) * CODED) : uint64_t(rows) + uint64_t(value ? slot : slot * all + n * group);
-      float by = quantized(first + n * group, group, Bytes(to), value ? PAGE : 1, query || value ? 0u : 0x80u);
+      float by = quantized(first + n * group, group, Bytes(to), value ? PAGE : 1, query || value && !packs ? 0u : 0x80u, packs);
       if (i > 0) continue;
       if (query) a.scales.v[at + before + n] = mul(by, a.scale);
-      else Floats(uint64_t(rows) + uint64_t(PAGE * (value ? (a.value + 15) / 16 * 16 : all))).v[n * PAGE + slot] = by;
+      else Floats(uint64_t(rows) + uint64_t(PAGE * (packs ? (all + CODED - 1) / CODED * PACKED : value ? (a.value + 15) / 16 * 16 : all))).v[n * PAGE + slot] = by;
     }
+    if (!packs) continue;
+    int groups = (all + CODED - 1) / CODED;
+    for (int c = all + i; c < groups * CODED; c += 64) codes[first + c] = 0x80u;
+    pack(first, groups, rows, slot, value);
   }
 }
