@@ -304,12 +304,13 @@ func (k *Set) value(x []float32, buf *[]byte) (codes []int8, scale float32) {
 	return codes, k.quantizeWhole(codes, x, (*buf)[:d+rowTail])
 }
 
-// Transpose sets values to the first columns of keys, a page of latent rows.
+// Transpose sets values to the first columns of keys, a page of latent rows. Bytes of positions that were never written are 0; they become
+// the least value, not -128, which some kernels have no room for.
 func Transpose(values []int8, keys []byte, columns int) {
 	row := len(keys) / PageTokens
 	for i := range PageTokens {
 		for d, c := range keys[i*row:][:columns] {
-			values[d*PageTokens+i] = int8(c ^ 0x80)
+			values[d*PageTokens+i] = int8(max(c, 1) ^ 0x80)
 		}
 	}
 }

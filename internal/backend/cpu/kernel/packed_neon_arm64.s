@@ -7,6 +7,7 @@
 
 // Instructions that the assembler does not know, destination first.
 #define MLA_16B(d, n, m) WORD $(0x4e209400|m<<16|n<<5|d)
+#define SMAX_16B(d, n, m) WORD $(0x4e206400|m<<16|n<<5|d)
 
 DATA packedNibble<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
 DATA packedNibble<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
@@ -76,6 +77,7 @@ TEXT ·unpackValuesNEON(SB), NOSPLIT, $0-56
 	FMOVQ 0(R15), F9
 	MOVD $packedSign8<>(SB), R15
 	FMOVQ 0(R15), F24
+	VMOVI $129, V25.B16
 columns:
 	MOVD $2, R8
 halves:
@@ -86,12 +88,16 @@ halves:
 	ADD $64, R2
 	VEOR V24.B16, V18.B16, V18.B16
 	VEOR V24.B16, V19.B16, V19.B16
+	SMAX_16B(18, 18, 25)
+	SMAX_16B(19, 19, 25)
 	VLD1 (R2), [V20.B16, V21.B16]
 	ADD $64, R2
 	VLD1 (R2), [V22.B16, V23.B16]
 	ADD $64, R2
 	VEOR V24.B16, V22.B16, V22.B16
 	VEOR V24.B16, V23.B16, V23.B16
+	SMAX_16B(22, 22, 25)
+	SMAX_16B(23, 23, 25)
 	MOVD R1, R7
 	MOVD R0, R5
 	ADD $2048, R0, R6

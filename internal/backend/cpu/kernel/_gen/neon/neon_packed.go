@@ -53,6 +53,7 @@ TEXT ·unpackValuesNEON(SB), NOSPLIT, $0-56`)
 	s.op("MOVD groups+48(FP), R4")
 	s.constant("packed", "Nibble", 9)
 	s.constant("packed", "Sign8", 24)
+	s.op("VMOVI $129, V25.B16") // -127
 	s.line("columns:")
 	s.op("MOVD $2, R8")
 	s.line("halves:")
@@ -63,6 +64,9 @@ TEXT ·unpackValuesNEON(SB), NOSPLIT, $0-56`)
 		if i%2 == 1 {
 			s.op("VEOR V24.B16, V%d.B16, V%d.B16", 16+2*i, 16+2*i)
 			s.op("VEOR V24.B16, V%d.B16, V%d.B16", 17+2*i, 17+2*i)
+			// A position that was never written has the low 0, and so the code -128, whose products codedWeighNEON has no room for.
+			s.three(0x4e206400, "smax.16b", 16+2*i, 16+2*i, 25)
+			s.three(0x4e206400, "smax.16b", 17+2*i, 17+2*i, 25)
 		}
 	}
 	s.op("MOVD R1, R7")
