@@ -96,7 +96,7 @@ func (f *file) close() error {
 	return unmapFile(data)
 }
 
-// users counts those who keep a file.
+// users counts the matrices that keep a file.
 type users struct {
 	sync.Mutex
 	kept int

@@ -186,8 +186,8 @@ func checkAdded(a *addedToken) error {
 	return nil
 }
 
-// maxRun bounds a run of byte tokens that is decoded as a whole: more than the longest word that
-// somebody writes in a script without tokens.
+// maxRun bounds a run of byte tokens that is decoded as a whole: more than the longest words
+// of scripts without tokens.
 const maxRun = 256
 
 // next is Decoder.Next with the text of a token, of one byte if it is a byte token. The bytes of consecutive

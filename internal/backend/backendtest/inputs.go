@@ -118,7 +118,7 @@ func (c *checker) expertsInputs() {
 	for _, how := range []backend.Compute{backend.Int8, backend.Float32} {
 		for i, shared := range []string{"alike", "alone", "as it is"} {
 			list := some(c, []int{1, 2, 21}, 2)
-			if c.brief { // one or many rows, in turns
+			if c.brief { // one or many rows, alternating
 				list = list[(i+int(how))%2:][:1]
 			}
 			for _, rows := range list {

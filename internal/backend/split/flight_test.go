@@ -31,7 +31,7 @@ func (l *ladder) begin(ids ...int32) (f backend.Flight) {
 }
 
 // TestStagesComputeAtTheSameTime has passes over three devices, the first of which also computes the end of each. A device
-// computes a pass only when the one before it computes the next: in turns no pass would end.
+// computes a pass only when the one before it computes the next: one after the other, no pass would end.
 func TestStagesComputeAtTheSameTime(t *testing.T) {
 	const passes = 5
 	b := open(t, 3)

@@ -39,7 +39,7 @@ func operands(n int) (a, b, c []float32) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	a, b, c = make([]float32, n), make([]float32, n), make([]float32, n)
 	wild := func() float32 { return math.Float32frombits(rng.Uint32()) }
-	mild := func() float32 { return (rng.Float32() - 0.5) * float32(math.Exp2(float64(rng.IntN(20)-10))) }
+	mild := func() float32 { return (rng.Float32() - 0.5) * float32(math.Ldexp(1, rng.IntN(20)-10)) }
 	for i := range a {
 		switch i % 4 {
 		case 0:

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/topk"
 )
 
@@ -60,7 +61,7 @@ func (w *topScratch) list(best *backend.Best, row []float32, a *backend.Ask) {
 		sum := 0.0
 		for _, x := range row {
 			if x == x { // NaN does not count
-				sum += math.Exp(float64(min(x, math.MaxFloat32)) - float64(highest))
+				sum += exactmath.Exp(float64(min(x, math.MaxFloat32)) - float64(highest))
 			}
 		}
 		best.Sum = float32(sum)

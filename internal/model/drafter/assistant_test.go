@@ -237,7 +237,7 @@ func TestAssistantsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestAssistantsDraftOverDevices makes guesses with the layers of the model in turns on three devices, the head's weights on one.
+// TestAssistantsDraftOverDevices makes guesses with the layers of the model alternating between three devices, the head's weights on one.
 func TestAssistantsDraftOverDevices(t *testing.T) {
 	const name = "gemma4_ple"
 	cpu := backendtest.Open(t, backend.Options{Threads: 1})

@@ -45,7 +45,7 @@ type attention struct {
 	rope
 }
 
-// rope is the rotation of a head: that of so many of its pairs, whose frequencies are divided by factor.
+// rope is the rotation of a head: of some of its pairs, whose frequencies are divided by factor.
 type rope struct {
 	theta, factor float64
 	pairs         int

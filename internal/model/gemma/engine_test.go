@@ -137,7 +137,7 @@ func TestEngineChangesNothing(t *testing.T) {
 	}
 }
 
-// halves is two devices that have two layers each in turns: rounds of several groups are in flight.
+// halves is two devices that have two layers each, alternating: rounds of several groups are in flight.
 func halves(t *testing.T, b backend.Backend) backend.Backend {
 	t.Helper()
 	d, err := split.New(func(p backend.Part) int { return p.Layer / 2 % 2 }, backendtest.NewOpaque(b), backendtest.NewOpaque(b))

@@ -12,7 +12,7 @@ type shape struct {
 	name         string
 	width, inner int
 	layers       int
-	every        int // the last one of so many layers is full
+	every        int // each layer whose number is a multiple of it is full, from 1
 	heads        int
 	kvHeads      [kinds]int
 	window       int
