@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/exactmath"
+	"github.com/foretoken/foretoken/internal/model/network"
 )
 
 // assistantKind is what the layers of an assistant read: heads of keys, and the rotation of queries.
@@ -50,11 +50,7 @@ type assistantText struct {
 		HeadDim *checkpoint.Whole `json:"head_dim"`
 		KVHeads *checkpoint.Whole `json:"num_key_value_heads"`
 	} `json:"per_layer_config"`
-	Rope map[string]*struct {
-		Type    string   `json:"rope_type"`
-		Theta   *float64 `json:"rope_theta"`
-		Partial *float64 `json:"partial_rotary_factor"`
-	} `json:"rope_parameters"`
+	Rope map[string]*network.RopeFile `json:"rope_parameters"`
 }
 
 // Names of kinds of layers in config.json.
@@ -67,26 +63,21 @@ func assistantConfig(c *config, data []byte) error {
 		return err
 	}
 	t := &f.Text
-	r := &sizes{}
-	c.width = r.of("hidden_size", t.Hidden, 0, 1<<20)
-	c.intermediate = r.of("intermediate_size", t.Intermediate, 0, 1<<22)
-	c.heads = r.of("num_attention_heads", t.Heads, 0, 1<<12)
-	c.layers = make([]layerKind, r.of("num_hidden_layers", t.Layers, 4, 1<<8))
-	backbone := r.of("backbone_hidden_size", f.Backbone, 0, 1<<20)
-	vocab := r.of("vocab_size", t.Vocab, 262144, 1<<24)
-	if r.err != nil {
-		return r.err
+	r := network.Reader{}
+	c.width = r.Size("hidden_size", t.Hidden, 0, 1<<20)
+	c.intermediate = r.Size("intermediate_size", t.Intermediate, 0, 1<<22)
+	c.heads = r.Size("num_attention_heads", t.Heads, 0, 1<<12)
+	layers := r.Size("num_hidden_layers", t.Layers, 4, 1<<8)
+	backbone := r.Size("backbone_hidden_size", f.Backbone, 0, 1<<20)
+	vocab := r.Size("vocab_size", t.Vocab, 262144, 1<<24)
+	if r.Err != nil {
+		return fmt.Errorf("config.json: %w", r.Err)
 	}
+	c.layers = make([]layerKind, layers)
 	c.target.Width, c.target.Vocab, c.target.Layers = cmp.Or(c.target.Width, backbone), cmp.Or(c.target.Vocab, vocab), cmp.Or(c.target.Layers, anyLayers)
 	c.draftVocab, c.ownOutput = vocab, true
-	c.eps = 1e-6
-	if t.Eps != nil {
-		c.eps = float32(*t.Eps)
-	}
-	bound := 0.0
-	if t.Cap != nil {
-		bound = *t.Cap
-	}
+	c.eps = float32(network.Or(t.Eps, 1e-6))
+	bound := network.Or(t.Cap, 0)
 	c.logitCap = float32(bound)
 	switch {
 	case backbone != c.target.Width:
@@ -115,12 +106,12 @@ func (t *assistantText) kinds(c *config) error {
 	if len(types) != len(c.layers) {
 		return fmt.Errorf("config.json: layer_types has %d entries, num_hidden_layers is %d", len(types), len(c.layers))
 	}
-	r := &sizes{}
-	window := r.of("sliding_window", t.Window, 1024, 1<<28)
-	sliding := assistantKind{kvHeads: r.of("num_key_value_heads", t.KVHeads, 0, 1<<12), dim: r.of("head_dim", t.HeadDim, 256, 1<<12)}
-	full := assistantKind{kvHeads: sliding.kvHeads, dim: r.of("global_head_dim", t.FullDim, 512, 1<<12)}
+	r := network.Reader{}
+	window := r.Size("sliding_window", t.Window, 1024, 1<<28)
+	sliding := assistantKind{kvHeads: r.Size("num_key_value_heads", t.KVHeads, 0, 1<<12), dim: r.Size("head_dim", t.HeadDim, 256, 1<<12)}
+	full := assistantKind{kvHeads: sliding.kvHeads, dim: r.Size("global_head_dim", t.FullDim, 512, 1<<12)}
 	if t.KeyIsValue && t.FullKVHeads != nil {
-		full.kvHeads = r.of("num_global_key_value_heads", t.FullKVHeads, 0, 1<<12)
+		full.kvHeads = r.Size("num_global_key_value_heads", t.FullKVHeads, 0, 1<<12)
 	}
 	c.assistant = make([]assistantKind, len(types))
 	for i, name := range types {
@@ -135,67 +126,25 @@ func (t *assistantText) kinds(c *config) error {
 		}
 		for _, key := range []string{name, fmt.Sprint(i)} {
 			own := t.PerLayer[key]
-			k.dim, k.kvHeads = r.of("head_dim", own.HeadDim, k.dim, 1<<12), r.of("num_key_value_heads", own.KVHeads, k.kvHeads, 1<<12)
+			k.dim, k.kvHeads = r.Size("head_dim", own.HeadDim, k.dim, 1<<12), r.Size("num_key_value_heads", own.KVHeads, k.kvHeads, 1<<12)
 		}
-		if r.err != nil {
-			return r.err
+		if r.Err != nil {
+			return fmt.Errorf("config.json: %w", r.Err)
 		}
 		if k.dim%2 != 0 || c.heads%k.kvHeads != 0 || window == 1 {
 			return fmt.Errorf("config.json: layer %d has %d heads of %d numbers for %d heads of keys in a window of %d, which do not fit together", i, c.heads, k.dim, k.kvHeads, window)
 		}
-		var err error
-		if k.freqs, err = t.rotation(name, k.dim); err != nil {
-			return err
+		rope, err := t.Rope[name].WindowRope(k.dim)
+		if name == fullLayer {
+			rope, err = t.Rope[name].FullRope(k.dim)
 		}
+		if err != nil {
+			return fmt.Errorf("config.json: %w", err)
+		}
+		k.freqs = rope.Freqs(k.dim)
 		c.assistant[i] = k
 	}
 	return nil
-}
-
-// rotation is the frequencies of a kind of layers: full ones rotate a part of the pairs, and the exponent is that of the whole head.
-func (t *assistantText) rotation(name string, dim int) ([]float32, error) {
-	theta, part := 1e4, 1.0
-	if name == fullLayer {
-		theta, part = 1e6, 0.25
-	}
-	if p := t.Rope[name]; p != nil {
-		if p.Type != "" && p.Type != "default" && p.Type != "proportional" {
-			return nil, fmt.Errorf("config.json: rope_type %q is not supported, want default or proportional", p.Type)
-		}
-		if p.Theta != nil {
-			theta = *p.Theta
-		}
-		if p.Partial != nil {
-			part = *p.Partial
-		}
-	}
-	if !(theta >= 1 && theta < 1e12) || !(part > 0 && part <= 1) {
-		return nil, fmt.Errorf("config.json: rope_theta %v and partial_rotary_factor %v are out of range", theta, part)
-	}
-	log, freqs := exactmath.LogOfExp(theta), make([]float32, dim/2)
-	for i := range int(part * float64(dim) / 2) {
-		freqs[i] = float32(exactmath.Exp(-log * float64(2*i) / float64(dim)))
-	}
-	return freqs, nil
-}
-
-// sizes reads sizes and keeps the first error.
-type sizes struct{ err error }
-
-// of is a number from 1 to limit. It is def if the key is absent; def 0: the key must be there.
-func (r *sizes) of(key string, v *checkpoint.Whole, def, limit int) int {
-	switch {
-	case v == nil && def > 0:
-		return def
-	case r.err != nil:
-	case v == nil:
-		r.err = fmt.Errorf("config.json: %s is missing", key)
-	case *v < 1 || int(*v) > limit:
-		r.err = fmt.Errorf("config.json: %s is %d, want a number from 1 to %d", key, *v, limit)
-	default:
-		return int(*v)
-	}
-	return 1
 }
 
 // hidesTokens reports whether a tensor is one of the clusters of the vocabulary that some assistants draft from. They are not read: the

@@ -68,7 +68,7 @@ func assemble(f *gguf.File) (a checkpoint.Assembly, err error) {
 	}
 	a.Files = f.Parts
 	for _, t := range f.Tensors {
-		if arch == ggufAssistant && t.Name == ggufDivisors {
+		if arch == ggufAssistant && t.Name == gguf.Divisors {
 			continue // the config has it
 		}
 		s, err := ggufSource(t, arch)

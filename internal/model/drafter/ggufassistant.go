@@ -6,13 +6,12 @@ import (
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
-	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // ggufAssistant is the architecture of assistants in GGUF files.
 const ggufAssistant = "gemma4-assistant"
 
-// Names of tensors of assistants that differ from those of other drafters, and one that is not read as a tensor.
+// Names of tensors of assistants that differ from those of other drafters.
 var (
 	ggufAssistantTop = map[string]string{
 		"nextn.pre_projection.weight":  "pre_projection.weight",
@@ -24,7 +23,6 @@ var (
 		"post_ffw_norm.weight":       "post_feedforward_layernorm.weight",
 		"layer_output_scale.weight":  "layer_scalar",
 	}
-	ggufDivisors = "rope_freqs.weight"
 )
 
 // ggufAssistantConfig is the text of config.json.
@@ -42,15 +40,15 @@ func ggufAssistantConfig(f *gguf.File) ([]byte, error) {
 	t.Whole("embedding_length", "hidden_size")
 	t.Whole("feed_forward_length", "intermediate_size")
 	t.Whole("attention.head_count", "num_attention_heads")
-	t.Whole("attention.key_length", "global_head_dim")
+	fullDim := t.Whole("attention.key_length", "global_head_dim")
 	t.Whole("attention.key_length_swa", "head_dim")
 	t.Whole("attention.sliding_window", "sliding_window")
 	t.Number("attention.layer_norm_rms_epsilon", "rms_norm_eps")
 	if f.Has(t.Prefix + "final_logit_softcapping") {
 		t.Number("final_logit_softcapping", "final_logit_softcapping")
 	}
-	slides := ggufEach(t, "attention.sliding_window_pattern", layers)
-	heads := ggufEach(t, "attention.head_count_kv", layers)
+	slides := t.Each("attention.sliding_window_pattern", layers)
+	heads := t.Each("attention.head_count_kv", layers)
 	types, each := make([]string, len(slides)), map[string]any{}
 	for i, windowed := range slides {
 		types[i] = [2]string{fullLayer, slidingLayer}[min(max(windowed, 0), 1)]
@@ -61,59 +59,14 @@ func ggufAssistantConfig(f *gguf.File) ([]byte, error) {
 	s, full := t.Part(map[string]any{}), t.Part(map[string]any{"rope_type": "proportional", "partial_rotary_factor": 0.25})
 	s.Number("rope.freq_base_swa", "rope_theta")
 	full.Number("rope.freq_base", "rope_theta")
+	full.Turned(fullDim / 2)
 	t.To["rope_parameters"] = map[string]any{slidingLayer: s.To, fullLayer: full.To}
 	r.To["text_config"] = t.To
 	for _, part := range []*gguf.Settings{t, s, full} {
 		r.Keep(part.Err)
 	}
-	if r.Err == nil {
-		r.Keep(ggufTurned(f, full))
-	}
 	if r.Err != nil {
 		return nil, r.Err
 	}
 	return json.Marshal(r.To)
-}
-
-// ggufEach reads a key with a number for each layer, or one for all.
-func ggufEach(r *gguf.Settings, key string, layers int) []int {
-	list, err := r.File.Wholes(r.Prefix + key)
-	if err == nil && len(list) != 1 && len(list) != layers {
-		err = fmt.Errorf("%s%s has %d numbers for %d blocks", r.Prefix, key, len(list), layers)
-	}
-	if err != nil || layers < 0 || layers > 1<<8 {
-		r.Keep(err)
-		return nil
-	}
-	for len(list) < layers {
-		list = append(list, list[0])
-	}
-	return list
-}
-
-// ggufTurned reads how many pairs full layers rotate: those whose divisor is one. Of the others no rotation is left.
-func ggufTurned(f *gguf.File, full *gguf.Settings) error {
-	t := f.Tensor(ggufDivisors)
-	if t == nil {
-		return nil
-	}
-	m, err := t.Matrix()
-	if err != nil {
-		return fmt.Errorf("tensor %s: %w", ggufDivisors, err)
-	}
-	if m.Type != dtype.F32 || m.Format != dtype.Plain || len(t.Shape) != 1 || m.Cols == 0 {
-		return fmt.Errorf("tensor %s is %v of shape %v, want F32 with a number for each pair of a head of full layers", ggufDivisors, m.Type, t.Shape)
-	}
-	divisors, turned := make([]float32, m.Cols), 0
-	dtype.ToF32(divisors, dtype.F32, m.Data)
-	for turned < len(divisors) && divisors[turned] == 1 {
-		turned++
-	}
-	for _, d := range divisors[turned:] {
-		if !(d >= 1e20) {
-			return fmt.Errorf("tensor %s has the divisor %g, want ones and then numbers of which no rotation is left", ggufDivisors, d)
-		}
-	}
-	full.To["partial_rotary_factor"] = float64(turned) / float64(len(divisors))
-	return nil
 }

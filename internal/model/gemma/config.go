@@ -42,13 +42,7 @@ var kindNames = [kinds]string{"sliding_attention", "full_attention"}
 // attention is what layers of a kind have in common.
 type attention struct {
 	kvHeads, dim int
-	rope
-}
-
-// rope is the rotation of a head: of some of its pairs, whose frequencies are divided by factor.
-type rope struct {
-	theta, factor float64
-	pairs         int
+	network.Rope
 }
 
 // Types of models. The two lines differ in defaults and in what is around the text.
@@ -70,40 +64,33 @@ type fileConfig struct {
 // textConfig has pointers where absence differs from zero.
 type textConfig struct {
 	network.File
-	Hidden        string                 `json:"hidden_activation"`
-	HeadDim       *checkpoint.Whole      `json:"head_dim"`
-	FullDim       *checkpoint.Whole      `json:"global_head_dim"`
-	FullKVHeads   *checkpoint.Whole      `json:"num_global_key_value_heads"`
-	KeyIsValue    bool                   `json:"attention_k_eq_v"`
-	Bias          bool                   `json:"attention_bias"`
-	ScoreCap      *float64               `json:"attn_logit_softcapping"`
-	Bidirectional *string                `json:"use_bidirectional_attention"`
-	LayerTypes    []string               `json:"layer_types"`
-	PerLayer      map[string]layerConfig `json:"per_layer_config"`
-	Window        *checkpoint.Whole      `json:"sliding_window"`
-	Shared        *checkpoint.Whole      `json:"num_kv_shared_layers"`
-	Double        bool                   `json:"use_double_wide_mlp"`
-	Inputs        network.Nullable       `json:"hidden_size_per_layer_input"`
-	InputVocab    *checkpoint.Whole      `json:"vocab_size_per_layer_input"`
-	Mixture       bool                   `json:"enable_moe_block"`
-	Experts       *checkpoint.Whole      `json:"num_experts"`
-	TopExperts    *checkpoint.Whole      `json:"top_k_experts"`
-	OldWidth      *checkpoint.Whole      `json:"expert_intermediate_size"`
-	Cap           *float64               `json:"final_logit_softcapping"`
-	Rope          map[string]*ropeConfig `json:"rope_parameters"`
+	Hidden        string                       `json:"hidden_activation"`
+	HeadDim       *checkpoint.Whole            `json:"head_dim"`
+	FullDim       *checkpoint.Whole            `json:"global_head_dim"`
+	FullKVHeads   *checkpoint.Whole            `json:"num_global_key_value_heads"`
+	KeyIsValue    bool                         `json:"attention_k_eq_v"`
+	Bias          bool                         `json:"attention_bias"`
+	ScoreCap      *float64                     `json:"attn_logit_softcapping"`
+	Bidirectional *string                      `json:"use_bidirectional_attention"`
+	LayerTypes    []string                     `json:"layer_types"`
+	PerLayer      map[string]layerConfig       `json:"per_layer_config"`
+	Window        *checkpoint.Whole            `json:"sliding_window"`
+	Shared        *checkpoint.Whole            `json:"num_kv_shared_layers"`
+	Double        bool                         `json:"use_double_wide_mlp"`
+	Inputs        network.Nullable             `json:"hidden_size_per_layer_input"`
+	InputVocab    *checkpoint.Whole            `json:"vocab_size_per_layer_input"`
+	Mixture       bool                         `json:"enable_moe_block"`
+	Experts       *checkpoint.Whole            `json:"num_experts"`
+	TopExperts    *checkpoint.Whole            `json:"top_k_experts"`
+	OldWidth      *checkpoint.Whole            `json:"expert_intermediate_size"`
+	Cap           *float64                     `json:"final_logit_softcapping"`
+	Rope          map[string]*network.RopeFile `json:"rope_parameters"`
 }
 
 // layerConfig is what differs in a layer, or in all of a kind.
 type layerConfig struct {
 	HeadDim *checkpoint.Whole `json:"head_dim"`
 	KVHeads *checkpoint.Whole `json:"num_key_value_heads"`
-}
-
-type ropeConfig struct {
-	Type    string   `json:"rope_type"`
-	Theta   *float64 `json:"rope_theta"`
-	Partial *float64 `json:"partial_rotary_factor"`
-	Factor  *float64 `json:"factor"`
 }
 
 // tableName is a part of the names of the tensors of the layers' own embeddings.

@@ -107,7 +107,7 @@ func TestConfigRotation(t *testing.T) {
 		{0: 1, 1: 0.930572041, 2: 0.865964323, 127: 1.07460783e-4},
 		{0: 1, 1: 0.947463526, 2: 0.897687132, 63: 0.0333762469, 64: 0, 255: 0},
 	} {
-		freqs := c.of[k].freqs()
+		freqs := c.of[k].Freqs(c.of[k].dim)
 		if len(freqs) != c.of[k].dim/2 {
 			t.Fatalf("%d frequencies", len(freqs))
 		}
@@ -123,7 +123,7 @@ func TestConfigRotation(t *testing.T) {
 		}
 	}
 	c, err := parse(t, `{"model_type": "gemma4_text", "rope_parameters": {"full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 100, "factor": 4}}}`)
-	if err != nil || c.of[full].pairs != 128 || c.of[full].freqs()[0] != 0.25 || c.of[sliding].theta != 1e4 {
+	if err != nil || c.of[full].Pairs != 128 || c.of[full].Freqs(512)[0] != 0.25 || c.of[sliding].Theta != 1e4 {
 		t.Errorf("%v, %+v", err, c)
 	}
 }

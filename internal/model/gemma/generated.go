@@ -61,8 +61,8 @@ func (s *shape) resolved() *config {
 			c.kinds[i] = full
 		}
 	}
-	c.of[sliding] = attention{s.kvHeads[sliding], 256, rope{theta: 1e4, factor: 1, pairs: 128}}
-	c.of[full] = attention{s.kvHeads[full], 512, rope{theta: 1e6, factor: 1, pairs: 64}}
+	c.of[sliding] = attention{s.kvHeads[sliding], 256, network.Rope{Theta: 1e4, Factor: 1, Pairs: 128}}
+	c.of[full] = attention{s.kvHeads[full], 512, network.Rope{Theta: 1e6, Factor: 1, Pairs: 64}}
 	c.Kind = c.title()
 	return c
 }

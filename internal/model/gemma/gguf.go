@@ -3,13 +3,11 @@ package gemma
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
-	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // ggufName is the architecture of GGUF files of all sizes.
@@ -39,7 +37,7 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 	}
 	a = checkpoint.Assembly{Config: config, Texts: f.Folder(ggufWords), Files: f.Parts}
 	for _, t := range f.Tensors {
-		if t.Name == ggufFreqs {
+		if t.Name == gguf.Divisors {
 			continue // the config has them
 		}
 		pieces, err := g.pieces(t)
@@ -52,9 +50,6 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 	}
 	return a, nil
 }
-
-// ggufFreqs is the tensor of the divisors of full layers' frequencies.
-const ggufFreqs = "rope_freqs.weight"
 
 // Names of tensors in GGUF files, and in the layout of converted checkpoints.
 var (
@@ -151,7 +146,7 @@ func (g *ggufFile) config() ([]byte, error) {
 	r.Whole("context_length", "max_position_embeddings")
 	r.Whole("embedding_length", "hidden_size")
 	r.Whole("attention.head_count", "num_attention_heads")
-	r.Whole("attention.key_length", "global_head_dim")
+	fullDim := r.Whole("attention.key_length", "global_head_dim")
 	r.Whole("attention.key_length_swa", "head_dim")
 	r.Whole("attention.sliding_window", "sliding_window")
 	r.Number("attention.layer_norm_rms_epsilon", "rms_norm_eps")
@@ -164,7 +159,7 @@ func (g *ggufFile) config() ([]byte, error) {
 	kinds := g.kinds(r)
 	g.keyHeads(r, kinds, shared)
 	g.feedForward(r, shared)
-	g.rotation(r)
+	g.rotation(r, fullDim)
 	if r.Optional("expert_count") > 0 {
 		r.To["enable_moe_block"] = true
 		r.Whole("expert_count", "num_experts")
@@ -187,26 +182,10 @@ func (g *ggufFile) sameWidths(r *gguf.Settings) {
 	}
 }
 
-// list reads a key with a number for each layer, or one for all.
-func (g *ggufFile) list(r *gguf.Settings, key string) []int {
-	list, err := g.Wholes(r.Prefix + key)
-	if err == nil && len(list) == 1 {
-		list = slices.Repeat(list, g.layers)
-	}
-	if err == nil && len(list) != g.layers {
-		err = fmt.Errorf("%s%s has %d numbers, want one for each of %d blocks", r.Prefix, key, len(list), g.layers)
-	}
-	if err != nil {
-		r.Keep(err)
-		return make([]int, g.layers)
-	}
-	return list
-}
-
 // kinds reads the kinds of layers.
 func (g *ggufFile) kinds(r *gguf.Settings) []kind {
 	list, names := make([]kind, g.layers), make([]string, g.layers)
-	for i, slides := range g.list(r, "attention.sliding_window_pattern") {
+	for i, slides := range r.Each("attention.sliding_window_pattern", g.layers) {
 		if slides == 0 {
 			list[i] = full
 		}
@@ -220,7 +199,7 @@ func (g *ggufFile) kinds(r *gguf.Settings) []kind {
 // memory have no values of their own.
 func (g *ggufFile) keyHeads(r *gguf.Settings, list []kind, shared int) {
 	heads := [kinds]int{}
-	for i, n := range g.list(r, "attention.head_count_kv") {
+	for i, n := range r.Each("attention.head_count_kv", g.layers) {
 		k := list[i]
 		if heads[k] == 0 {
 			heads[k] = n
@@ -245,7 +224,7 @@ func (g *ggufFile) keyHeads(r *gguf.Settings, list []kind, shared int) {
 
 // feedForward reads the widths of the feed-forwards: layers that share may have twice that of the others.
 func (g *ggufFile) feedForward(r *gguf.Settings, shared int) {
-	list := g.list(r, "feed_forward_length")
+	list := r.Each("feed_forward_length", g.layers)
 	own := g.layers - shared
 	if own < 1 { // which the config's reader refuses
 		own = g.layers
@@ -264,38 +243,13 @@ func (g *ggufFile) feedForward(r *gguf.Settings, shared int) {
 	}
 }
 
-// rotation reads the rotations. That of full layers turns as many pairs as there are ones among the divisors of frequencies;
-// the other divisors are so large that nothing turns.
-func (g *ggufFile) rotation(r *gguf.Settings) {
+// rotation reads the rotations of both kinds of layers.
+func (g *ggufFile) rotation(r *gguf.Settings, fullDim int) {
 	s, f := r.Part(map[string]any{"rope_type": "default"}), r.Part(map[string]any{"rope_type": "proportional", "partial_rotary_factor": 0.25})
 	s.Number("rope.freq_base_swa", "rope_theta")
 	f.Number("rope.freq_base", "rope_theta")
+	f.Turned(fullDim / 2)
 	r.Keep(s.Err)
 	r.Keep(f.Err)
 	r.To["rope_parameters"] = map[string]any{kindNames[sliding]: s.To, kindNames[full]: f.To}
-	t := g.Tensor(ggufFreqs)
-	if t == nil {
-		return
-	}
-	m, err := t.Matrix()
-	if err == nil && (m.Type != dtype.F32 || m.Format != dtype.Plain || len(t.Shape) != 1 || 2*m.Cols != r.To["global_head_dim"]) {
-		err = fmt.Errorf("it is %v of shape %v, want F32 with a number for each pair of a head of full layers", m.Type, t.Shape)
-	}
-	if err != nil {
-		r.Keep(fmt.Errorf("tensor %s: %w", ggufFreqs, err))
-		return
-	}
-	divisors := make([]float32, m.Cols)
-	dtype.ToF32(divisors, dtype.F32, m.Data)
-	turned := 0
-	for turned < len(divisors) && divisors[turned] == 1 {
-		turned++
-	}
-	for _, d := range divisors[turned:] {
-		if d < 1e20 {
-			r.Keep(fmt.Errorf("tensor %s has the divisor %g, want ones and then numbers of which no rotation is left", ggufFreqs, d))
-			return
-		}
-	}
-	f.To["partial_rotary_factor"] = float64(turned) / float64(len(divisors))
 }

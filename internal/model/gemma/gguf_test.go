@@ -3,6 +3,7 @@ package gemma
 import (
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -195,6 +196,7 @@ func TestGGUFRefuses(t *testing.T) {
 	}{
 		{"old files without scalars", "gemma4_dense", llama{}, func(_ *testing.T, f *folder) { delete(f.tensors, "model.language_model.layers.0.layer_scalar") }, []string{"layers.0.layer_scalar"}},
 		{"divisors of another rotation", "gemma4_dense", llama{freqs: slices.Repeat([]float32{1, 8}, 8)}, nil, []string{"rope_freqs.weight", "divisor 8"}},
+		{"divisors that are no numbers", "gemma4_dense", llama{freqs: slices.Repeat([]float32{1, float32(math.NaN())}, 8)}, nil, []string{"rope_freqs.weight", "divisor NaN"}},
 		{"divisors of other heads", "gemma4_dense", llama{freqs: []float32{1, 1}}, nil, []string{"rope_freqs.weight", "[2]"}},
 		{"a list of other length", "gemma4_dense", llama{replace: map[string]any{"attention.sliding_window_pattern": []bool{true, false}}}, nil, []string{"sliding_window_pattern has 2"}},
 		{"heads of single layers", "gemma4_dense", llama{replace: map[string]any{"attention.head_count_kv": []int32{2, 2, 1, 1, 2, 1}}}, nil, []string{"block 3 has 1 key heads"}},

@@ -2,11 +2,9 @@ package gemma
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
-	"github.com/foretoken/foretoken/internal/exactmath"
 	"github.com/foretoken/foretoken/internal/model/network"
 )
 
@@ -80,47 +78,10 @@ func (a *attention) overlay(l layerConfig) {
 }
 
 // rotations reads the rotation of both kinds of layers.
-func (c *config) rotations(t *textConfig) error {
-	for k := range kinds {
-		a, r := &c.of[k], t.Rope[kindNames[k]]
-		theta, partial := 1e4, 1.0
-		if k == full {
-			theta = 1e6
-		}
-		if r == nil {
-			r = &ropeConfig{Type: "default"}
-			if k == full {
-				quarter := 0.25
-				r = &ropeConfig{Type: "proportional", Partial: &quarter}
-			}
-		}
-		a.theta, a.factor = network.Or(r.Theta, theta), 1
-		switch r.Type {
-		case "", "default":
-		case "proportional":
-			partial, a.factor = network.Or(r.Partial, 1), network.Or(r.Factor, 1)
-		default:
-			return fmt.Errorf("rope_parameters: rope_type %q is not supported, want default or proportional", r.Type)
-		}
-		switch {
-		case !(a.theta > 1) || math.IsInf(a.theta, 0):
-			return fmt.Errorf("rope_parameters: rope_theta is %v, want a number above 1", a.theta)
-		case !(partial >= 0 && partial <= 1):
-			return fmt.Errorf("rope_parameters: partial_rotary_factor is %v, want a number from 0 to 1", partial)
-		case !(a.factor > 0) || math.IsInf(a.factor, 0):
-			return fmt.Errorf("rope_parameters: factor is %v, want a positive number", a.factor)
-		}
-		a.pairs = int(partial * float64(a.dim) / 2)
+func (c *config) rotations(t *textConfig) (err error) {
+	s, f := &c.of[sliding], &c.of[full]
+	if s.Rope, err = t.Rope[kindNames[sliding]].WindowRope(s.dim); err == nil {
+		f.Rope, err = t.Rope[kindNames[full]].FullRope(f.dim)
 	}
-	return nil
-}
-
-// freqs are the angles per position of all pairs of a head. Those that do not turn have 0: the pairs are (i, i+dim/2) in any
-// case, and the exponent divides by the whole width.
-func (a *attention) freqs() []float32 {
-	log, f := exactmath.LogOfExp(a.theta), make([]float32, a.dim/2)
-	for i := range a.pairs {
-		f[i] = float32(exactmath.Exp(-log*float64(2*i)/float64(a.dim)) / a.factor)
-	}
-	return f
+	return err
 }

@@ -58,7 +58,7 @@ func (c *config) Layers(n *network.Network, head bool) []network.Layer {
 			y.inner *= 2
 		}
 		y.Attention = backend.Attention{
-			Heads: c.heads, KVHeads: y.kvHeads, HeadDim: y.dim, Eps: c.Eps, Freqs: y.freqs(), Scale: 1,
+			Heads: c.heads, KVHeads: y.kvHeads, HeadDim: y.dim, Eps: c.Eps, Freqs: y.kindRows.Freqs(y.dim), Scale: 1,
 		}
 		if k == sliding {
 			y.Window = c.window

@@ -81,11 +81,13 @@ func (r *Reader) fail(format string, args ...any) {
 	}
 }
 
-// Size is a number from 1 to limit, def if it is absent.
+// Size is a number from 1 to limit, def if it is absent. If def is 0 too, the number is required.
 func (r *Reader) Size(name string, v *checkpoint.Whole, def, limit int) int {
 	n := Or(v, checkpoint.Whole(def))
 	switch {
 	case n >= 1 && int(n) <= limit:
+	case v == nil && def == 0:
+		r.fail("%s is missing", name)
 	case v == nil:
 		r.fail("%s is missing, and its default %d is not a number from 1 to %d", name, n, limit)
 	default:
