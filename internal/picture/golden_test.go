@@ -1,13 +1,11 @@
 package picture
 
 import (
-	"archive/zip"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -16,20 +14,9 @@ import (
 	"github.com/foretoken/foretoken/internal/filetest"
 )
 
-// file is a file of testdata, or of an archive there that is named like a folder.
 func file(t testing.TB, name ...string) []byte {
 	t.Helper()
-	path := filepath.Join(append([]string{"testdata"}, name...)...)
-	archive, err := zip.OpenReader(filepath.Dir(path) + ".zip")
-	if err != nil {
-		return filetest.Read(t, path)
-	}
-	defer archive.Close() //nolint:errcheck // read only
-	data, err := fs.ReadFile(archive, filepath.Base(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
+	return filetest.Read(t, filepath.Join(append([]string{"testdata"}, name...)...))
 }
 
 func load(t testing.TB, name string, into any) {
