@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/prefix/store"
@@ -127,6 +128,18 @@ func (d *costly) Plan(batch []spec.Run) {
 	}
 }
 
+// untimed is a device with no pass of which the time is typical: the costs are only what a test says.
+type untimed struct {
+	backend.Backend
+	passes int64
+}
+
+// Prepared implements backend.Preparer.
+func (u *untimed) Prepared() int64 {
+	u.passes++
+	return u.passes
+}
+
 // TestIdleHeadIsNotFedPrompts has a prompt after a text for which drafts did not pay: the head is fed none of it. When
 // drafts pay again, the head begins with the last rows, each at its own position.
 func TestIdleHeadIsNotFedPrompts(t *testing.T) {
@@ -165,7 +178,8 @@ func TestIdleHeadIsNotFedPrompts(t *testing.T) {
 // and no rows are kept, until drafts pay again. They begin at most 16 rounds later. A fixed depth beside the text has
 // a choice in every round. Texts are those of plain decoding.
 func TestChoicesRest(t *testing.T) {
-	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
+	device := &untimed{Backend: backendtest.Open(t, backend.Options{})}
+	m, pool := load(t, golden.Dir(t, "tiny"), model.Options{}, device), state.NewPool(device, 1<<30)
 	r := Request{
 		Prompt: golden.Load(t, "tiny").Cases[0].Prompt, MaxTokens: 84, IgnoreEnd: true, Hash: true,
 		Sampling: sample.Options{Temperature: 0.7, Seed: 3},
@@ -174,7 +188,7 @@ func TestChoicesRest(t *testing.T) {
 		cheap, beside int // tokens until drafts pay, and of a second text
 		least, most   int // choices
 	}{{1000, 0, 16, 24}, {60, 0, 16, 44}, {1000, 160, 80, 170}} {
-		d := &costly{pausing: pausing{Drafter: m.Drafter()}, pass: 1, cheap: len(r.Prompt) + x.cheap}
+		d := &costly{pausing: pausing{Drafter: m.Drafter()}, pass: time.Microsecond, cheap: len(r.Prompt) + x.cheap}
 		e, err := New(m, pool, Options{Drafter: d})
 		if err != nil {
 			t.Fatal(err)

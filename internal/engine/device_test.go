@@ -134,6 +134,28 @@ func (g *gate) Accept(int32) {
 	})
 }
 
+// meet starts all requests at once. The engine stops at the first token of request 0 until resume is called, and then admits the
+// others in its next step.
+func (f *failing) meet(t *testing.T, e *Engine) (streams []*Stream, resume func()) {
+	t.Helper()
+	g := newGate()
+	streams = make([]*Stream, len(f.want))
+	for _, i := range []int{0, 2, 1} {
+		r := failingRequest(i)
+		if i == 0 {
+			r.Sampling.Constraint = func() sample.Constraint { return g }
+		}
+		var err error
+		if streams[i], err = e.Generate(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			<-g.reached
+		}
+	}
+	return streams, func() { close(g.open) }
+}
+
 // TestFailureRestartsWaitingSequences has a device fail once, at any call of the rounds in which two prompts arrive while a
 // text is generated. The first prompt takes all prompt tokens of the round. The other waits, with a state that is being
 // copied from the cache: it is not part of the failed round.
@@ -144,23 +166,9 @@ func TestFailureRestartsWaitingSequences(t *testing.T) {
 		if _, _, err := collect(e, failingRequest(1)); err != nil {
 			t.Fatal(err)
 		}
-		g := newGate()
-		streams := make([]*Stream, len(f.want))
-		for _, i := range []int{0, 2, 1} {
-			r := failingRequest(i)
-			if i == 0 {
-				r.Sampling.Constraint = func() sample.Constraint { return g }
-			}
-			var err error
-			if streams[i], err = e.Generate(t.Context(), r); err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 {
-				<-g.reached
-			}
-		}
+		streams, resume := f.meet(t, e)
 		f.device.BreakAt(at, errLaunch)
-		close(g.open)
+		resume()
 		for i, s := range streams {
 			if ids, err := read(s); err != nil || !slices.Equal(ids, f.want[i]) {
 				t.Errorf("call %d: request %d says %v, %v, want %v", at, i, ids, err, f.want[i])

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -110,11 +111,11 @@ func TestPassesWithoutMemoryAreNotLaunched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 {
-		for i, err := range f.all(t, e) {
-			if err != nil {
-				t.Errorf("request %d: %v", i, err)
-			}
+	streams, resume := f.meet(t, e)
+	resume()
+	for i, s := range streams {
+		if ids, err := read(s); err != nil || !slices.Equal(ids, f.want[i]) {
+			t.Errorf("request %d says %v, %v, want %v", i, ids, err, f.want[i])
 		}
 	}
 	if f.close(t, e); !m.full || m.group != 0 {
