@@ -362,7 +362,7 @@ func TestEmbeddersInheritWhatTheLibraryNeeds(t *testing.T) {
 // machines have addresses.
 func TestDevicesAreNamedByBlankImportsOnly(t *testing.T) {
 	const devices = module + "/internal/backend/"
-	may := []string{"imports.go", "imports_vulkan.go", "internal/backend/backendtest/open.go"}
+	may := []string{"imports.go", "internal/backend/backendtest/open.go"}
 	named := 0
 	for _, s := range tree(t) {
 		for i, imported := range s.imports() {

@@ -72,11 +72,11 @@ func TestDeviceIsAFlagOfEveryCommandThatComputes(t *testing.T) {
 	for _, command := range []string{"generate", "run", "serve", "doctor tiny", "bench decode", "bench model", "bench kernels", "bench compare"} {
 		words := strings.Fields(command)
 		o := runIn(t, nil, append(words, "--device", "abacus")...)
-		if o.code != exitUsage || !strings.Contains(o.err, `"--device" flag: device abacus: not available in this build; use auto or cuda or cpu`) {
+		if o.code != exitUsage || !strings.Contains(o.err, `"--device" flag: device abacus: not available in this build; use auto or cuda or cpu or vulkan`) {
 			t.Errorf("%s --device abacus: %+v", command, o)
 		}
 		o = runIn(t, nil, append(append([]string{"__complete"}, words...), "--device", "")...)
-		if !strings.HasPrefix(o.out, "auto\ncuda\ncpu\n") {
+		if !strings.HasPrefix(o.out, "auto\ncuda\ncpu\nvulkan\n") {
 			t.Errorf("%s: completion of --device: %q", command, o.out)
 		}
 	}

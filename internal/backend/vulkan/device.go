@@ -14,9 +14,6 @@ import (
 //go:embed kernels/kernels.spv.gz
 var embedded embed.FS
 
-// rank is below that of the processor: auto does not select a device of this package before the package is whole.
-const rank = -1
-
 func init() {
 	backend.Register(backend.Device{
 		Name: "vulkan", Rank: rank, Numbered: true,

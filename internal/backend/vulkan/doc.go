@@ -4,3 +4,6 @@
 //
 // The package is not yet whole: operations that it lacks end in an error that names them.
 package vulkan
+
+// rank is below that of the processor: auto does not select a device of this package before the package is whole.
+const rank = -1
