@@ -186,7 +186,7 @@ func (f *Facts) model(c *checkpoint.Checkpoint) {
 	f.family = family
 	survey, err := family.Survey(c)
 	if err != nil {
-		f.problem(true, "compare config.json with the one the model was published with", "%v", err)
+		f.problem(true, "compare config.json with the one the model was published with; if it is the same, choose another variant of the model", "%v", err)
 		return
 	}
 	f.Model, f.Family = survey, survey.Family

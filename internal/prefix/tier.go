@@ -65,7 +65,7 @@ func (c *Cache) nodes(salt Salt, text *Text) []store.Key {
 		l.MaxDrafts = 0 // of the workspace only
 		layouts += fmt.Sprintf("%+v ", l)
 		if w := l.Windows(); w != nil {
-			layouts += fmt.Sprintf("released behind %v ", w) // which they were not in old files
+			layouts += fmt.Sprintf("released behind %v ", w) // old files have these pages: they get other names
 		}
 	}
 	list := []store.Key{text.key(c.o.Root(fmt.Sprintf("%s%x", layouts, salt)), 0, 1)}

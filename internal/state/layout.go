@@ -120,7 +120,7 @@ func (l Layout) Empty() bool {
 // Paged reports whether a state has pages that stay, that is, memory that grows with its length.
 func (l Layout) Paged() bool { return l.PageBytes() > 0 }
 
-// Windows are the different windows of the layers, of which each has pages of its own, in the order of layers.
+// Windows are the distinct windows of the layers, in the order of layers. Each has pages of its own.
 func (l Layout) Windows() (list []int) {
 	for _, x := range l.Layers {
 		if x != nil && x.Sees() > 0 && !slices.Contains(list, x.Sees()) {

@@ -6,16 +6,16 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// Lend describes a call of another model for one token as row first, which reads the memory of the first at tokens. The
-// token's own position is at; nothing is written.
+// Lend describes row first of a call of another model: a token at position at that reads the keys and values of the tokens before
+// that. The call writes nothing to s.
 func (s *State) Lend(first, at int) backend.Seq {
 	if at < 1 || at > s.len {
-		panic(fmt.Sprintf("state: %d of %d tokens are lent", at, s.len))
+		panic(fmt.Sprintf("state: Lend(%d) of %d tokens", at, s.len))
 	}
 	for i := range s.tables {
 		t := &s.tables[i]
 		if t.first > t.shape.first(at) {
-			panic(fmt.Sprintf("state: %d of %d tokens are lent, but pages behind a window are released up to %d", at, s.len, t.first))
+			panic(fmt.Sprintf("state: Lend(%d) of %d tokens, but %d pages behind a window are released", at, s.len, t.first))
 		}
 		if i > 0 {
 			s.windows[i-1] = backend.Window{First: t.first, Pages: t.tensors}

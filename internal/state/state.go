@@ -31,7 +31,7 @@ type State struct {
 	positions [][3]int32 // memory for those that it is not given
 }
 
-// table is the pages of layers that see as many tokens as each other.
+// table is the pages of all layers with one window, or of all layers without.
 type table struct {
 	shape   shape
 	first   int // released pages, which come before the others
@@ -204,8 +204,8 @@ func (s *State) Commit(n int) {
 	s.kept, s.open = n, 0
 }
 
-// CanTruncate reports whether the state can forget all but the first n tokens, which are not drafts of the last call: recurrent
-// memory has all tokens in one, and behind windows no more than the last ones can be forgotten.
+// CanTruncate reports whether the state can forget all but the first n tokens, which are not drafts of the last call. With recurrent
+// memory it cannot. With windows it can if the pages that the token behind n sees are not released.
 func (s *State) CanTruncate(n int) bool {
 	return n >= 0 && n <= s.len && len(s.delta) == 0 && !slices.ContainsFunc(s.tables, func(t table) bool { return t.first > t.shape.first(n) })
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Assistant is a drafter without memory: its layers compute queries and read the keys and values of the model. A row is the model's
-// hidden row after the final norm, or what the assistant makes of its own. It drafts from the position behind the lent
-// memory, the same for all tokens of a draft.
+// Assistant is a drafter without a KV cache: its layers compute queries and read the keys and values of the model. Its input is a token
+// and a row: the model's hidden row after the final norm or, for further drafts, its own output row. All tokens of a draft have the
+// position behind the model's tokens.
 type Assistant struct {
 	transformer
 	layers    []assistantLayer
@@ -62,7 +62,7 @@ func newAssistant(c *config) *Assistant {
 	return a
 }
 
-// borrow finds the memory that the layers read: that of the model's last layers with the same windows.
+// borrow finds the keys and values that the layers read: those of the model's last layers with the same windows.
 func (a *Assistant) borrow(target model.Lender) error {
 	l := target.Layout()
 	places := l.Places()
@@ -80,7 +80,7 @@ func (a *Assistant) borrow(target model.Lender) error {
 			y.at = places[j]
 		}
 		if !found {
-			return fmt.Errorf("drafter: layer %d sees %d positions (0: all), but no layer of the model does: it was made for another model", i, y.attn.Window)
+			return fmt.Errorf("drafter: layer %d has a window of %d tokens (0: none), but no layer of the model has: it was made for another model", i, y.attn.Window)
 		}
 	}
 	a.Embed, _ = target.Matrices()

@@ -85,7 +85,7 @@ func assistantConfig(c *config, data []byte) error {
 	case vocab != c.target.Vocab:
 		return fmt.Errorf("config.json: vocab_size is %d, but the model's vocabulary has %d: the drafter was made for another model", vocab, c.target.Vocab)
 	case t.Shared != nil && *t.Shared != 0 && int(*t.Shared) != len(c.layers):
-		return fmt.Errorf("config.json: num_kv_shared_layers is %d: an assistant with memory of its own is not supported, want %d", *t.Shared, len(c.layers))
+		return fmt.Errorf("config.json: num_kv_shared_layers is %d: an assistant with a KV cache of its own is not supported, want %d", *t.Shared, len(c.layers))
 	case t.Mixture || t.Double || t.Inputs != nil && *t.Inputs != 0:
 		return errors.New("config.json: an assistant with experts, double width or embeddings of layers is not supported")
 	case t.Bias || t.Activation != "" && t.Activation != "gelu_pytorch_tanh":

@@ -16,7 +16,7 @@ const (
 	DFlash2                    // DFlash with convolutions along the block, and a selector that chooses one candidate after another
 	DSpark                     // DFlash with a Markov head: the logits of a row depend on the draft before it
 	EAGLE3                     // one token per pass, from the row of the pass before
-	GemmaAssistant             // likewise, without memory: it reads the model's
+	GemmaAssistant             // likewise, without a KV cache: it reads the model's
 )
 
 // String is the name that its authors gave it.

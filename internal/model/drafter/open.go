@@ -1,7 +1,8 @@
 // Package drafter is the published drafters that are no part of a model: DFlash, DFlash2 and DSpark, which draft a block of
 // tokens in one pass, and EAGLE-3, which drafts one token per pass as a head does. All of them read rows that are tapped
-// between layers of the model. Gemma 4's assistants draft as heads do, too, but read the model's memory. The package reads their files and computes their passes; which tokens are drawn is decided in
-// packages spec/block and spec/mtp.
+// between layers of the model. Gemma 4's assistants draft as heads do, too, but read the model's KV
+// cache. The package reads the files of drafters and computes their passes. Packages spec/block and spec/mtp decide which tokens are
+// drawn.
 package drafter
 
 import (

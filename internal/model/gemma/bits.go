@@ -2,8 +2,8 @@ package gemma
 
 import "strings"
 
-// Bits implements network.Config. The router stays as it is, and the narrow matrices of layer embeddings keep 8 bits. At 4
-// bits the matrices that others build on get one more, and the embedding, which is also the output matrix, two.
+// Bits implements network.Config. The router is not quantized, and the narrow matrices of layer embeddings get at least 8
+// bits. At 4 bits values, outputs and down projections get one more, and the embedding, which is also the output matrix, two.
 func (*config) Bits(module string, bits int) int {
 	last := module[strings.LastIndexByte(module, '.')+1:]
 	switch last {

@@ -15,15 +15,15 @@ import (
 type config struct {
 	network.Settings
 	kinds  []kind // of the layers
-	shared int    // of them, the last ones, remember nothing: they read the memory of an earlier layer of their kind
+	shared int    // number of the last layers, which have no KV cache: they read that of an earlier layer of their kind
 
 	heads   int
 	of      [kinds]attention
 	window  int  // of sliding layers
 	keyIsV  bool // in full layers the values are the keys
 	inner   int  // of the feed-forward
-	double  bool // layers that share have twice that
-	inputs  int  // numbers of a layer's own embedding; 0: there are none
+	double  bool // in layers without a KV cache it is twice as wide
+	inputs  int  // width of a layer's own embedding; 0: there are none
 	experts int  // width of an expert; 0: there are none
 }
 
@@ -45,14 +45,14 @@ type attention struct {
 	network.Rope
 }
 
-// Types of models. The two lines differ in defaults and in what is around the text.
+// Model types. The two differ in their defaults and in their towers for images and sound.
 const (
 	gemma4  = "gemma4"
 	unified = "gemma4_unified"
-	text    = "_text" // at the end of the type of a part or a folder with the text alone
+	text    = "_text" // suffix of the type of text_config, and of checkpoints without towers
 )
 
-// fileConfig is config.json as it is written, with the model itself nested in it or not.
+// fileConfig is config.json. The text model is nested in text_config, or at the top level.
 type fileConfig struct {
 	textConfig
 	Text         *textConfig `json:"text_config"`
@@ -120,11 +120,11 @@ func readConfig(c *checkpoint.Checkpoint) (*config, error) {
 	return cfg, nil
 }
 
-// isTable reports whether a tensor is one of the layers' own embeddings. A config that leaves their width out may be that of a
-// model without them.
+// isTable reports whether a tensor belongs to the layers' own embeddings. A config without their width may belong to a model
+// without them.
 func isTable(name string) bool { return strings.Contains(name, tableName) }
 
-// text is the object that describes the model, with the type that is known.
+// text is the object that describes the text model, with the type and the architectures of the file.
 func (f *fileConfig) text() *textConfig {
 	t := &f.textConfig
 	if f.Text != nil {
@@ -135,17 +135,17 @@ func (f *fileConfig) text() *textConfig {
 	return t
 }
 
-// line is the line of models that a config is of.
-func (t *textConfig) line() string {
+// family is gemma4 or unified, from the model type or, if there is none, from the architectures. It is "" if both are unknown.
+func (t *textConfig) family() string {
 	switch strings.TrimSuffix(t.ModelType, text) {
 	case gemma4:
 		return gemma4
 	case unified:
 		return unified
 	}
-	for line, classes := range architectures {
+	for name, classes := range architectures {
 		if t.ModelType == "" && slices.ContainsFunc(classes, func(class string) bool { return slices.Contains(t.Architectures, class) }) {
-			return line
+			return name
 		}
 	}
 	return ""
@@ -161,13 +161,13 @@ var defaults = map[string]struct{ window, context int }{gemma4: {512, 131072}, u
 
 // resolve fills in the reference's defaults and checks what the model is built from.
 func resolve(t *textConfig) (*config, error) {
-	line := t.line()
-	def, ok := defaults[line]
+	family := t.family()
+	def, ok := defaults[family]
 	if !ok {
 		return nil, fmt.Errorf("model_type %q does not belong to this family", t.ModelType)
 	}
 	c := &config{keyIsV: t.KeyIsValue, double: t.Double}
-	c.Package, c.ModelType, c.Tied = "gemma", line, network.Or(t.Tied, true)
+	c.Package, c.ModelType, c.Tied = "gemma", family, network.Or(t.Tied, true)
 	read := network.Reader{}
 	read.Common(&c.Settings, &t.File, network.Settings{Vocab: 262144, Width: 2304, Context: def.context, Eps: 1e-6})
 	c.EmbedFactor = float32(math.Sqrt(float64(c.Width)))
@@ -217,7 +217,7 @@ func (c *config) variants(t *textConfig) error {
 	case t.Bias:
 		return fmt.Errorf("attention_bias true is not supported")
 	case t.ScoreCap != nil:
-		return fmt.Errorf("attn_logit_softcapping %v is not supported: scores of Gemma 4 have no bound", *t.ScoreCap)
+		return fmt.Errorf("attn_logit_softcapping %v is not supported: attention scores of Gemma 4 are not capped", *t.ScoreCap)
 	case t.Bidirectional != nil && *t.Bidirectional != "vision":
 		return fmt.Errorf("use_bidirectional_attention %q is not supported: it belongs to encoders", *t.Bidirectional)
 	case !(bound >= 0 && bound < 1e6):
@@ -252,22 +252,22 @@ func (c *config) layerKinds(t *textConfig, n int) error {
 	return nil
 }
 
-// shares reads how many layers share the memory of others.
+// shares reads how many layers read the KV cache of others.
 func (c *config) shares(t *textConfig) error {
 	n := int(network.Or(t.Shared, 0))
 	if n < 0 || n >= len(c.kinds) {
-		return fmt.Errorf("num_kv_shared_layers is %d, want a number from 0 to %d: a layer must have memory", n, len(c.kinds)-1)
+		return fmt.Errorf("num_kv_shared_layers is %d, want a number from 0 to %d: at least one layer must have a KV cache", n, len(c.kinds)-1)
 	}
 	c.shared = n
 	for i := range c.kinds {
 		if c.owner(i) < 0 {
-			return fmt.Errorf("layer %d shares the memory of a layer of the kind %s, but there is none before layer %d", i, kindNames[c.kinds[i]], len(c.kinds)-n)
+			return fmt.Errorf("layer %d reads the KV cache of a layer of the kind %s, but there is none before layer %d", i, kindNames[c.kinds[i]], len(c.kinds)-n)
 		}
 	}
 	return nil
 }
 
-// owner is the layer whose memory a layer uses: its own, or the last one of its kind that has any. It is -1 if there is none.
+// owner is the layer whose KV cache layer i reads: i, or the last layer of the same kind that has one. It is -1 if there is none.
 func (c *config) owner(i int) int {
 	own := len(c.kinds) - c.shared
 	if i < own {

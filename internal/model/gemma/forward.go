@@ -7,21 +7,19 @@ import (
 	"github.com/foretoken/foretoken/internal/model/network"
 )
 
-// rows are what layers of a network compute in: the feed-forward's gate and up; with experts the row of the router, and
-// the answers of the feed-forward and of the experts; with inputs of layers these, what they are made of, and
-// the gate of one.
+// rows are the tensors that the layers of a network compute in.
 type rows struct {
 	*network.Network
 	cfg *config
 	of  [kinds]kindRows
 
-	gated, ups             backend.Tensor
-	routed, dense, mixture backend.Tensor
-	inputs, contexts, mix  backend.Tensor
+	gated, ups             backend.Tensor // of the feed-forward
+	routed, dense, mixture backend.Tensor // input of the router, results of the feed-forward and of the experts
+	inputs, contexts, mix  backend.Tensor // inputs of all layers, projections that are part of them, gate of one layer
 	perLayer
 }
 
-// kindRows are those of attention in layers of a kind.
+// kindRows are the tensors of attention in layers of one kind.
 type kindRows struct {
 	attention
 	q, k, v, mixed backend.Tensor
@@ -60,7 +58,7 @@ func newRows(c *config, n *network.Network) *rows {
 	return w
 }
 
-// lookUp writes the layers' own embeddings of the tokens to the device. A row in place of a token has that of token 0.
+// lookUp writes the layers' own embeddings of the tokens to the device. A row that is given in place of a token gets those of token 0.
 func (w *rows) lookUp() error {
 	cols := w.own.Cols()
 	n := len(w.IDs) * cols
@@ -111,7 +109,7 @@ func (y *layer) Forward() {
 	y.addInput()
 }
 
-// attend leaves the answer of attention in H.
+// attend replaces H, its input, by the result of attention.
 func (y *layer) attend() {
 	n, a := y.rows, y.kindRows
 	if y.owner != y {
@@ -131,8 +129,8 @@ func (y *layer) attend() {
 	n.MatMul(a.mixed, backend.Product{Dst: n.H, W: y.out})
 }
 
-// mixIn leaves the sum of the feed-forward's answer, which is in H, and of the experts' in dense. The experts and their router
-// see the residual stream, each with a norm of its own.
+// mixIn stores the sum of the results of the feed-forward, which is in H, and of the experts in dense, each after its norm. The
+// experts and their router read the residual stream, each through a norm of its own.
 func (y *layer) mixIn() {
 	n, b := y.rows, y.Backend
 	b.RMSNorm(n.dense, n.H, y.postDense, n.Eps)
@@ -143,8 +141,9 @@ func (y *layer) mixIn() {
 	b.NormAdd(n.dense, n.mixture, y.postExperts, n.Eps, 1)
 }
 
-// makeInputs completes the inputs of all layers: each is the layer's own embedding of the token and a projection of
-// the embedding, half of each by variance. The projection's factor, width^-½, is undone by its norm but for epsilon.
+// makeInputs computes the inputs of all layers from rows that have the layers' own embeddings of the tokens. It adds a normalized
+// projection of the embedding to each, and multiplies the sum with √½. The reference multiplies the projection with width^-½. The
+// norm cancels this factor, except in epsilon, which is multiplied with the width instead.
 func (y *layer) makeInputs() {
 	n, c := y.rows, y.cfg
 	n.MatMul(n.X, backend.Product{Dst: n.contexts, W: n.context})
@@ -152,7 +151,7 @@ func (y *layer) makeInputs() {
 	n.Backend.NormAdd(byHead(n.inputs, layers), byHead(n.contexts, layers), n.contextNorm, n.Eps*float32(c.Width), float32(math.Sqrt(0.5)))
 }
 
-// addInput mixes in the layer's input.
+// addInput adds the layer's input to the residual stream, through a gate.
 func (y *layer) addInput() {
 	n, b, p := y.rows, y.Backend, y.cfg.inputs
 	n.MatMul(n.X, backend.Product{Dst: n.mix, W: y.inputGate})

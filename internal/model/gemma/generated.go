@@ -12,7 +12,7 @@ type shape struct {
 	name         string
 	width, inner int
 	layers       int
-	every        int // each layer whose number is a multiple of it is full, from 1
+	every        int // full layers are those whose number, counted from 1, is a multiple of it
 	heads        int
 	kvHeads      [kinds]int
 	window       int

@@ -196,7 +196,7 @@ func (g *ggufFile) kinds(r *gguf.Settings) []kind {
 }
 
 // keyHeads reads the numbers of key heads of both kinds of layers, and finds whether keys are values: then full layers with
-// memory have no values of their own.
+// a KV cache have no value matrix.
 func (g *ggufFile) keyHeads(r *gguf.Settings, list []kind, shared int) {
 	heads := [kinds]int{}
 	for i, n := range r.Each("attention.head_count_kv", g.layers) {
@@ -222,7 +222,7 @@ func (g *ggufFile) keyHeads(r *gguf.Settings, list []kind, shared int) {
 	r.To["per_layer_config"] = per
 }
 
-// feedForward reads the widths of the feed-forwards: layers that share may have twice that of the others.
+// feedForward reads the widths of the feed-forwards. Layers without a KV cache may have twice the width of the others.
 func (g *ggufFile) feedForward(r *gguf.Settings, shared int) {
 	list := r.Each("feed_forward_length", g.layers)
 	own := g.layers - shared

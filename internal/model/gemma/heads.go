@@ -8,8 +8,8 @@ import (
 	"github.com/foretoken/foretoken/internal/model/network"
 )
 
-// sizes reads the widths and numbers of heads of both kinds of layers. A config says them for full layers, or newer ones for
-// single layers or kinds: the layers of a kind must be alike.
+// sizes reads the widths and numbers of heads of both kinds of layers. Older configs have keys for full layers, newer ones have
+// per_layer_config for single layers or kinds. The layers of a kind must be alike.
 func (c *config) sizes(t *textConfig) error {
 	read := network.Reader{}
 	c.of[sliding].dim = read.Size("head_dim", t.HeadDim, 256, 1<<12)
@@ -71,7 +71,7 @@ func (c *config) perLayer(t *textConfig) error {
 	return nil
 }
 
-// overlay takes what an entry says.
+// overlay replaces the fields that an entry has.
 func (a *attention) overlay(l layerConfig) {
 	a.dim = int(network.Or(l.HeadDim, checkpoint.Whole(a.dim)))
 	a.kvHeads = int(network.Or(l.KVHeads, checkpoint.Whole(a.kvHeads)))

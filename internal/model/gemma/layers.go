@@ -14,7 +14,7 @@ type layer struct {
 	*kindRows
 	number int
 	at     backend.Place
-	owner  *layer // whose memory it reads; itself, unless it shares
+	owner  *layer // the layer whose KV cache it reads, which may be itself
 
 	backend.Attention
 	inputNorm, postNorm    backend.Tensor // [1, hidden]
@@ -35,7 +35,7 @@ type layer struct {
 	scalar float32 // of the residual stream behind the layer
 }
 
-// perLayer is what the first layer makes the inputs of all layers from.
+// perLayer is the weights from which the first layer computes the inputs of all layers.
 type perLayer struct {
 	own         weights.Rows   // [vocab, layers*inputs]
 	context     backend.Weight // [layers*inputs, hidden]
@@ -70,7 +70,7 @@ func (c *config) Layers(n *network.Network, head bool) []network.Layer {
 	return list
 }
 
-// first reports whether the layer makes the inputs of all layers.
+// first reports whether the layer computes the inputs of all layers.
 func (y *layer) first() bool { return y.number == 0 && y.cfg.inputs > 0 }
 
 // keyIsValue reports whether values are the keys before their norm.

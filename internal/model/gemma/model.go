@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Layout implements network.Config. Layers that share have no state.
+// Layout implements network.Config. Layers that read the KV cache of another have no state.
 func (c *config) Layout(o model.Options, head bool) state.Layout {
 	if head {
 		return state.Layout{}

@@ -14,18 +14,17 @@ func (c *config) Files(from *checkpoint.Checkpoint, log *slog.Logger) (*weights.
 	return weights.Open(from, weights.Reading{ModelType: c.ModelType, Tied: c.Tied, Canonical: c.canonical}, log)
 }
 
-// towers begin the names of parts that are not for text.
+// towers are the prefixes of tensors for images and sound.
 var towers = []string{"vision_tower.", "embed_vision.", "vision_embedder.", "audio_tower.", "embed_audio."}
 
-// firstLayer begins the canonical names of what releases have outside of the layers and layer 0 computes: the embeddings of
-// all layers.
+// firstLayer is the canonical prefix of the tensors of outside, which layer 0 computes with.
 const firstLayer = "layers.0."
 
-// outside are these parts.
+// outside are the prefixes of tensors for the inputs of all layers. Checkpoints store them outside of the layers.
 var outside = []string{tableName + ".", "per_layer_model_projection.", "per_layer_projection_norm."}
 
-// renamed are parts of a layer's names, in releases and conversions, and canonical ones. The router's gain, alone of the
-// mixture's weights, stays outside of mlp: it is used where the residual stream is.
+// renamed are prefixes of names in a layer, as releases and conversions have them, and canonical ones. The gain of the router
+// (router.scale) keeps its name: it is used with the residual stream, not with the experts.
 var renamed = []struct{ stored, canonical string }{
 	{"experts.switch_glu.", "mlp.switch_mlp."},
 	{"experts.", "mlp.experts."},
@@ -33,7 +32,7 @@ var renamed = []struct{ stored, canonical string }{
 	{"router.per_expert_scale", "mlp.per_expert_scale"},
 }
 
-// canonical is the canonical form of a tensor's name, and whether it is needed: for text, or for what is not supported.
+// canonical is the canonical form of a tensor's name, and whether the tensor is loaded or, if it belongs to a tower, reported.
 func (c *config) canonical(name string) (string, bool) {
 	for {
 		short := strings.TrimPrefix(strings.TrimPrefix(name, "model."), "language_model.")
@@ -65,7 +64,7 @@ func (c *config) canonical(name string) (string, bool) {
 	return name, !strings.Contains(rest, "rotary_emb.") && !c.surplus(n, rest)
 }
 
-// surplus reports whether a part of a layer is keys or values of a layer that reads those of another: some files have them.
+// surplus reports whether a tensor is for keys or values of a layer that reads the KV cache of another. Some files store such tensors.
 func (c *config) surplus(layer int, rest string) bool {
 	if layer < len(c.kinds)-c.shared || layer >= len(c.kinds) {
 		return false

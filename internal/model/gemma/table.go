@@ -37,7 +37,7 @@ func (y *layer) Weights(list []weights.Weight, p string) []weights.Weight {
 	return append(list, weights.NewVector(nil, weights.Vector, p+"layer_scalar", 1, 1).Then(func(v []float32) { y.scalar = v[0] }))
 }
 
-// layerInputs are the weights from which the first layer makes the inputs of all layers.
+// layerInputs are the weights from which the first layer computes the inputs of all layers.
 func (y *layer) layerInputs(list []weights.Weight, p string) []weights.Weight {
 	c := y.cfg
 	all := len(c.kinds) * c.inputs
@@ -47,7 +47,7 @@ func (y *layer) layerInputs(list []weights.Weight, p string) []weights.Weight {
 		weights.NewGain(&y.contextNorm, p+"per_layer_projection_norm", c.inputs))
 }
 
-// heads are the weights of attention. A layer that shares has queries only. Values have a norm without a gain.
+// heads are the weights of attention. A layer that reads the KV cache of another has queries only. Values have a norm without a gain.
 func (y *layer) heads(list []weights.Weight, p string) []weights.Weight {
 	c, a := y.cfg, y.kindRows
 	q, kv := c.heads*a.dim, a.kvHeads*a.dim

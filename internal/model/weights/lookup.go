@@ -7,17 +7,17 @@ import (
 	"github.com/foretoken/foretoken/internal/rescue"
 )
 
-// lookupPart is the part of a table of which a token reads one row, in its file.
+// lookupPart is the name of tables that stay in their file in a Survey: a token reads one row.
 const lookupPart = "layer table"
 
 // Rows is a matrix that stays in its file. The host looks rows up; no device has it.
 type Rows struct {
 	m     dtype.Matrix
-	stand int // rows of the matrix that stand for all of a generated one; 0: all are there
+	stand int // rows that a generated table repeats; 0: the table has all rows
 }
 
-// Read writes the rows with some numbers into dst, one after another; a negative number stands for row 0. It adds nothing and multiplies nothing, so the bits are
-// those that a device has of the same matrix.
+// Read writes the rows of the given numbers into dst, one after another. A negative number stands for row 0. Rows are only decoded, so
+// they have the bits that Embed has on a device.
 func (r *Rows) Read(dst []float32, rows []int32) error {
 	const worth = 16 // rows for a goroutine
 	return rescue.Deal(len(rows), 1, worth, func(from, to int) error {

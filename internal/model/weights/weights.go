@@ -148,8 +148,8 @@ func NewOnes(to *backend.Tensor, module string, n int) Weight {
 	return NewVector(to, Ones, module+".weight", 1, n)
 }
 
-// Then is w, a vector, whose numbers change is given when they are loaded, to keep or to change them. Checkpoints are
-// converted without it.
+// Then is w, a vector, with a function that is called with its numbers when they are loaded, and may keep or change them.
+// Conversion does not call it.
 func (w Weight) Then(change func(values []float32)) Weight {
 	w.then = change
 	return w

@@ -21,7 +21,7 @@ type DiskOptions struct {
 	// Files of other fingerprints are never read.
 	Fingerprint string
 	// QueueBytes is the maximum memory of files that wait to be written; files beyond it are
-	// not written, but for one entry that is larger. 0: 256 MiB.
+	// not written, except for an entry larger than that while no other waits. 0: 256 MiB.
 	QueueBytes int64
 	Log        *slog.Logger // of ignored files; nil: silent
 }

@@ -117,8 +117,8 @@ func (q *queue) later(read func()) bool {
 
 // Write queues the files of an entry, whose sections it asks for, the first pages first. It leaves out
 // existing ones, unless they are smaller: those lack sections. If not all of it fits into the queue, the
-// rest waits for the next entry on the same path, and Write reports false. The file of an entry that is larger than the queue, as with
-// the pages of large windows, fits if nothing waits. The error is that of a section.
+// rest waits for the next entry on the same path, and Write reports false. An entry that is larger
+// than the queue, as with the pages of large windows, fits if no other waits. The error is that of a section.
 func (q *queue) Write(names []Name, sections func(i int) []Section) (all bool, err error) {
 	j := &job{}
 	defer q.enqueue(j)

@@ -49,7 +49,8 @@ change the model. It measures:
   perplexity on a built-in text;
   acceptance of the draft tokens of the multi-token-prediction head, on text that the model
   generates, with the head unchanged and with known damage by converters reverted;
-  the same for a drafter, with --drafter: other taps, norms, windows and kinds are tried;
+  the same for a drafter, with --drafter: other taps, norms, windows, kinds and positions
+  are tried;
   whether the model can tell two images apart, if it has a vision tower;
   the cost of passes and draft tokens, and the fastest draft depth.
 
