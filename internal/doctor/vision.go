@@ -10,6 +10,7 @@ import (
 	"github.com/foretoken/foretoken/chat"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dialogue"
+	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/picture"
 )
 
@@ -39,8 +40,11 @@ func (f *Facts) vision(c *checkpoint.Checkpoint) {
 	}
 	t := &f.Model.Tower
 	if t.Problem != nil {
-		f.problem(false, fmt.Sprintf("for images, fetch or convert the original again; for text, leave the tower out: foretoken convert --model %s --out DIR --no-vision", quoted(f.Name)),
-			"the vision tower cannot be used, the model accepts text only: %s", f.bare(t.Problem.Error()))
+		remedy := fmt.Sprintf("for text, leave the tower out: foretoken convert --model %s --out DIR --no-vision", quoted(f.Name))
+		if !errors.Is(t.Problem, weights.ErrTextOnly) {
+			remedy = "for images, fetch or convert the original again; " + remedy
+		}
+		f.problem(false, remedy, "the vision tower cannot be used, the model accepts text only: %s", f.bare(t.Problem.Error()))
 		return
 	}
 	p := &Pictures{}

@@ -1,14 +1,14 @@
 package gemma
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
 
 // errTower is why a checkpoint's towers are not used.
-var errTower = errors.New("gemma: images and sound of Gemma 4 are not supported: the model takes text only")
+var errTower = fmt.Errorf("gemma: images and sound of Gemma 4 are not supported: %w", weights.ErrTextOnly)
 
 // OpenTower implements network.multimodal. The towers for images and for sound are known, but not used.
 func (*config) OpenTower(f *weights.Files) (network.Tower, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint"
 )
 
-// Extra is a tensor that a text model has no use for, such as one of a vision tower.
+// Extra is a tensor of a vision tower, or an unknown tensor outside of the layers that a text model does not need.
 type Extra struct {
 	From *checkpoint.Weights
 	Name string // in its file
@@ -42,6 +42,9 @@ const (
 	// HeadOnly is the head alone; nothing else need be there.
 	HeadOnly
 )
+
+// ErrTextOnly is wrapped by the error for a vision tower of a family that takes text only.
+var ErrTextOnly = errors.New("the model takes text only")
 
 // ErrNoHead is wrapped by the error for a missing head.
 var ErrNoHead = errors.New("there is no multi-token-prediction head")
@@ -140,7 +143,7 @@ func (v *Inventory) check(part Portion) error {
 	var left []string
 	for _, from := range all {
 		for _, n := range from.Tensors() {
-			if name, needed := v.files.Canonical(n); !needed || IsTower(name) {
+			if name, needed := v.files.Canonical(n); isExtra(name, needed) {
 				v.Extras = append(v.Extras, Extra{from, n, name})
 			}
 		}

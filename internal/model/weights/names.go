@@ -116,6 +116,12 @@ func IsHead(name string) bool { return strings.HasPrefix(name, headPrefix) }
 // IsTower reports whether a canonical name is of the vision tower.
 func IsTower(name string) bool { return strings.HasPrefix(name, towerPrefix) }
 
+// isExtra reports whether a tensor is an Extra, by its canonical name and whether it is needed. Needless tensors of layers are not, and
+// neither are the frequencies of rotations.
+func isExtra(name string, needed bool) bool {
+	return (IsTower(name) || !needed && !strings.HasPrefix(name, "layers.")) && !strings.HasSuffix(name, "inv_freq")
+}
+
 func (n names) hasHead() bool { return n.any(IsHead) }
 
 // any reports whether there is a name of some kind.

@@ -451,7 +451,7 @@ func (s *Survey) vision(f *Files) {
 	}
 	for _, name := range f.source.Tensors() {
 		short, needed := f.Canonical(name)
-		if needed && !IsTower(short) || strings.HasSuffix(short, "inv_freq") || strings.HasPrefix(short, "layers.") {
+		if !isExtra(short, needed) {
 			continue
 		}
 		p := s.named(visionPart)
