@@ -12,6 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/checkpoint/gguf"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model/weights"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // Family is a kind of models: how to recognize its checkpoints, and its operations. Its
@@ -117,11 +118,12 @@ type Target struct {
 	Width  int // of a hidden row
 	Vocab  int // length of a row of logits, padding included
 	Layers int
+	Layout state.Layout // of a sequence; empty if it is not known
 }
 
 // TargetOf is a surveyed model as the target of drafters.
 func TargetOf(s *weights.Survey) Target {
-	return Target{Width: s.Hidden, Vocab: s.Vocab, Layers: len(s.Layout.Layers)}
+	return Target{Width: s.Hidden, Vocab: s.Vocab, Layers: len(s.Layout.Layers), Layout: s.Layout}
 }
 
 // OfPart is Of, also for a folder with nothing but a head, whose model_type is that of the model

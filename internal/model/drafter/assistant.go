@@ -62,9 +62,18 @@ func newAssistant(c *config) *Assistant {
 	return a
 }
 
-// borrow finds the keys and values that the layers read: those of the model's last layers with the same windows.
+// borrow finds what the assistant reads of the model.
 func (a *Assistant) borrow(target model.Lender) error {
-	l := target.Layout()
+	if err := a.find(target.Layout()); err != nil {
+		return err
+	}
+	a.Embed, _ = target.Matrices()
+	a.EmbedFactor = target.EmbeddingFactor()
+	return nil
+}
+
+// find finds the keys and values that the layers read: those of the model's last layers with the same windows.
+func (a *Assistant) find(l state.Layout) error {
 	places := l.Places()
 	for i := range a.layers {
 		y, found := &a.layers[i], false
@@ -83,8 +92,6 @@ func (a *Assistant) borrow(target model.Lender) error {
 			return fmt.Errorf("drafter: layer %d has a window of %d tokens (0: none), but no layer of the model has: it was made for another model", i, y.attn.Window)
 		}
 	}
-	a.Embed, _ = target.Matrices()
-	a.EmbedFactor = target.EmbeddingFactor()
 	return nil
 }
 

@@ -46,6 +46,11 @@ func survey(c *checkpoint.Checkpoint, t model.Target) (*weights.Survey, error) {
 		Drafter: cfg.describe(),
 	}
 	d := newDrafter(cfg, &weights.Loader{}, model.Options{MaxDrafts: spec.MaxDepth})
+	if d.assistant != nil && !t.Layout.Empty() {
+		if err := d.assistant.find(t.Layout); err != nil {
+			return nil, err
+		}
+	}
 	s.Layout = d.layout()
 	s.Vocab = s.Drafter.Vocab
 	f, err := cfg.files(c, slog.New(slog.DiscardHandler))
