@@ -1,5 +1,11 @@
 package backend
 
+import (
+	"math"
+
+	"github.com/foretoken/foretoken/internal/topk"
+)
+
 // Ask is the request of Top for one row.
 type Ask struct {
 	Cols int // how many columns count, from the first on; 0: all
@@ -25,4 +31,32 @@ type Best struct {
 	// Drawn is the id that Ask.Draw draws. It is -1 if there is none, or if exact filters
 	// might draw another; it may be -1 if the device is not a Drawer.
 	Drawn int32
+}
+
+// Lister answers asks on the host. It keeps its working memory for the next row.
+type Lister struct {
+	Maxima      []float32 // of the blocks of the last row, if K was not 0
+	keys, spare []uint64
+}
+
+// List answers an ask of a row, which has only the columns that count. It sets everything but the sum and the drawn id.
+func (l *Lister) List(best *Best, row []float32, a *Ask) {
+	best.IDs, best.Logits, best.Also, best.Sum, best.Drawn = best.IDs[:0], best.Logits[:0], best.Also[:0], 0, -1
+	for _, id := range a.Also {
+		best.Also = append(best.Also, row[id])
+	}
+	best.Low = float32(math.Inf(1))
+	if a.K == 0 {
+		return
+	}
+	l.Maxima = topk.Maxima(l.Maxima[:0], row)
+	var low float32
+	low, l.spare = topk.Kth(l.Maxima, a.K, -math.MaxFloat32, l.spare)
+	best.Low = min(low, math.MaxFloat32)
+	l.keys = topk.Gather(l.keys[:0], row, l.Maxima, best.Low)
+	for _, k := range l.keys {
+		id := topk.ID(k)
+		best.IDs = append(best.IDs, id)
+		best.Logits = append(best.Logits, row[id])
+	}
 }

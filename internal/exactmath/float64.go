@@ -35,7 +35,7 @@ func Log(x float64) float64 {
 
 // Exp is e^x: a power series at x/1024, squared ten times.
 func Exp(x float64) float64 {
-	y := x / 1024
+	y := min(max(x, -1000), 1000) / 1024 // beyond, the result is 0 or infinite, and the series is not near it
 	s := 1.0
 	for n := 10.0; n >= 1; n-- {
 		s = 1 + float64(float64(y*s)/n)

@@ -60,6 +60,16 @@ func TestLogAccuracy(t *testing.T) {
 	}
 }
 
+// TestExpAtTheEnds has arguments whose result is 0 or infinite, and others near them.
+func TestExpAtTheEnds(t *testing.T) {
+	for _, x := range []float64{-2000, -5000, -1e4, -1e30, -math.MaxFloat64, math.Inf(-1), 2000, 1e4, 1e30, math.MaxFloat64, math.Inf(1), math.NaN(), -690, 700} {
+		got, want := Exp(x), math.Exp(x)
+		if same := got == want || want != want && got != got; !same && !(math.Abs(got/want-1) < 1e-6) {
+			t.Errorf("Exp(%v) = %v, want %v", x, got, want)
+		}
+	}
+}
+
 // TestBitsAreFrozen records the bits of the functions that models are loaded with.
 func TestBitsAreFrozen(t *testing.T) {
 	const want = 0x2ea81047bfdb338b

@@ -18,10 +18,8 @@ type topOp struct {
 
 // topScratch is the working memory of one thread.
 type topScratch struct {
-	maxima []float32 // of the row's blocks
-	keys   []uint64  // of what is listed
-	spare  []uint64
-	block  [topk.Block]float32
+	backend.Lister
+	block [topk.Block]float32
 }
 
 // Top returns the highest numbers of each row, which the threads share.
@@ -44,32 +42,10 @@ func (op *topOp) part(worker, from, to int) {
 		if a.Cols > 0 {
 			z = z[:a.Cols:a.Cols]
 		}
-		w.list(&op.best[r], z, a)
+		w.List(&op.best[r], z, a)
 		if best := &op.best[r]; a.Sum && len(best.IDs) > 0 {
 			best.Sum = w.sum(z, op.b.isa.Vector.Softmax)
 		}
-	}
-}
-
-// list answers an ask of a row.
-func (w *topScratch) list(best *backend.Best, row []float32, a *backend.Ask) {
-	best.IDs, best.Logits, best.Also, best.Sum, best.Drawn = best.IDs[:0], best.Logits[:0], best.Also[:0], 0, -1
-	for _, id := range a.Also {
-		best.Also = append(best.Also, row[id])
-	}
-	best.Low = float32(math.Inf(1))
-	if a.K == 0 {
-		return
-	}
-	w.maxima = topk.Maxima(w.maxima[:0], row)
-	var low float32
-	low, w.spare = topk.Kth(w.maxima, a.K, -math.MaxFloat32, w.spare)
-	best.Low = min(low, math.MaxFloat32)
-	w.keys = topk.Gather(w.keys[:0], row, w.maxima, best.Low)
-	for _, k := range w.keys {
-		id := topk.ID(k)
-		best.IDs = append(best.IDs, id)
-		best.Logits = append(best.Logits, row[id])
 	}
 }
 
@@ -77,8 +53,8 @@ func (w *topScratch) list(best *backend.Best, row []float32, a *backend.Ask) {
 // far below the highest add less than a hundred thousandth in a vocabulary of a million.
 func (w *topScratch) sum(row []float32, softmax func(x []float32) (top, sum float32)) (total float32) {
 	const far = 26
-	highest := min(topk.Max(w.maxima), math.MaxFloat32)
-	for b, m := range w.maxima {
+	highest := min(topk.Max(w.Maxima), math.MaxFloat32)
+	for b, m := range w.Maxima {
 		if m < highest-far {
 			continue
 		}

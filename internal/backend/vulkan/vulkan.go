@@ -47,7 +47,7 @@ type Backend struct {
 	inPass     bool
 	turns      map[string]driver.Ptr // rotations of the running pass
 	best       []backend.Best
-	top        topScratch
+	lister     backend.Lister
 
 	err    error // the first of the operations, until it is reported
 	closed bool
