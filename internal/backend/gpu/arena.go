@@ -160,6 +160,14 @@ func (s *slab[P]) give(at P, size int64) {
 	}
 }
 
+// unused is how many bytes of the slab are in no piece.
+func (s *slab[P]) unused() (n int64) {
+	for _, f := range s.free {
+		n += f.bytes
+	}
+	return n
+}
+
 func (s *slab[P]) empty() bool { return len(s.free) == 1 && s.free[0].bytes == s.bytes }
 
 // Free frees a piece. One slab without pieces is kept for the next allocation.
@@ -188,12 +196,9 @@ func (a *Arena[P]) Free(at P) error {
 }
 
 // Unused is how many bytes of slabs are in no piece.
-func (a *Arena[P]) Unused() int64 {
-	var n int64
+func (a *Arena[P]) Unused() (n int64) {
 	for _, s := range a.slabs {
-		for _, f := range s.free {
-			n += f.bytes
-		}
+		n += s.unused()
 	}
 	return n
 }
@@ -214,8 +219,8 @@ func (a *Arena[P]) Close() error {
 	return err
 }
 
-// Returns reports whether Free of a piece may return memory to the source: that is not in use then, if the device must have ended
-// its work with it first.
+// Returns reports whether Free of a piece may return memory to the source. A device that may still use that memory must end its work
+// before.
 func (a *Arena[P]) Returns(at P) bool {
 	size, ok := a.sizes[at]
 	if !ok {
@@ -223,16 +228,8 @@ func (a *Arena[P]) Returns(at P) bool {
 	}
 	for _, s := range a.slabs {
 		if at >= s.at && at < s.at+P(s.bytes) {
-			return a.unusedOf(s)+size == s.bytes
+			return s.unused()+size == s.bytes
 		}
 	}
 	return true
-}
-
-// unusedOf is how many bytes of a slab are in no piece.
-func (a *Arena[P]) unusedOf(s *slab[P]) (n int64) {
-	for _, f := range s.free {
-		n += f.bytes
-	}
-	return n
 }

@@ -1,20 +1,17 @@
 package vulkan
 
 import (
-	"errors"
-
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
 )
 
 // queue records operations in command buffers, and submits each when it is full or its results are needed.
 type queue struct {
-	dev    driver.Device
-	slots  [queueSlots]slot
-	at     int // slot that is recorded next, or now
-	open   bool
-	count  int // operations in it
-	last   uint64
-	closed bool
+	dev   driver.Device
+	slots [queueSlots]slot
+	at    int  // the slot that is being recorded, or is next
+	open  bool // it is being recorded
+	count int  // operations in it
+	last  uint64
 }
 
 type slot struct {
@@ -88,11 +85,7 @@ func (q *queue) wait() error {
 }
 
 func (q *queue) close() error {
-	if q.closed {
-		return nil
-	}
-	q.closed = true
-	err := errors.Join(q.wait())
+	err := q.wait()
 	for i := range q.slots {
 		if c := q.slots[i].c; c != nil {
 			c.Close()
