@@ -46,8 +46,8 @@ func (e *Engine) feed(s *sequence, n int) int {
 	return n
 }
 
-// eligible are the sequences that may be fed: all that run, or the first of those that are not in flight, if there are n
-// groups, or the first that is isolated. It is a copy, since reserving memory may preempt some.
+// eligible are the sequences that may be fed in a round of one of n groups: the first of those that are not in flight, at most
+// an n-th of all. If one of them is isolated, it is fed alone. The list is a copy, since reserving memory may preempt some.
 func (e *Engine) eligible(n int) []*sequence {
 	e.order = e.order[:0]
 	most := (len(e.running) + n - 1) / n

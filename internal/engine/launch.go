@@ -21,11 +21,12 @@ func (e *Engine) openPipeline() {
 // leastGain is what further groups must save of the time to advance all sequences.
 const leastGain = 0.03
 
-// groups is how many rounds are to be in flight. A pass of fewer rows takes less time, but not in proportion: with g groups
-// every stage computes g of them in the time in which all sequences advance, so that time is that of a whole pass, or g times
-// that of its longest stage.
+// groups is how many rounds are to be in flight. With g groups, all sequences have advanced when every stage has computed g passes
+// of a g-th of the rows. That takes as long as one such pass, or g times as long as its longest stage if that is more. A pass of
+// fewer rows takes less time, but not in proportion.
 //
-// It is one if a sequence is isolated, or offline beside others, whose share is one of a round.
+// There is one group if a sequence is isolated. There is also one if offline sequences run beside online ones: their share is
+// one of a round.
 func (e *Engine) groups() int {
 	p := &e.pipeline
 	if p.Pipeline == nil || len(e.running) < 2 || slices.ContainsFunc(e.running, func(s *sequence) bool {

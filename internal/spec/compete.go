@@ -7,7 +7,7 @@ import (
 )
 
 // compete chooses the drafter of the round. A call costs about as much for one run as for all of them, so all runs have the
-// same, and it does not depend on single texts. A new drafter has some rounds to itself, in which its costs are measured.
+// same drafter. A new drafter has some rounds to itself, in which its costs are measured.
 func (c *Controller) compete(offered Sources) {
 	if !offered.Has(Computed) || !offered.Has(Beside) {
 		return

@@ -327,8 +327,9 @@ func (c *Controller) turn(best candidate, plain int) int {
 	return trial
 }
 
-// gain is what a trial of a candidate is expected to gain, in rounds of the best one: the mean of what is positive of a logistic
-// distribution, in all rounds that profit, without what the trial itself loses.
+// gain is what a trial of a candidate is expected to gain, in rounds of the best one. What the trial
+// finds has a logistic distribution around the expected rate. If the candidate is faster, all rounds of the horizon gain; if not, it
+// is not used. The expected loss of the trial itself is subtracted.
 func (c *Controller) gain(x, best candidate, plain int) float64 {
 	spread := c.Surprise(plain+x.drafts, plain+best.drafts, trialRounds) * math.Sqrt(3) / math.Pi
 	if spread == 0 {

@@ -117,8 +117,8 @@ func tableOf(s *backend.Seq, window int) (first int, pages []backend.Tensor) {
 	return s.Table(&backend.Place{Window: window})
 }
 
-// appendSeqs appends the sequences with the pages of a table, the first of which is the n-th of the call, and returns the number of
-// the page behind them. Kernels count pages from the beginning of a sequence, so released pages are subtracted.
+// appendSeqs appends the sequences with the pages of a table. The first page is page n of the call; the page behind the last one is
+// returned. Kernels count pages from the beginning of a sequence, so released pages are subtracted.
 func (c *Call) appendSeqs(p *backend.Pass, window, n int) int {
 	deltas := 0
 	for i := range p.Batch {

@@ -24,8 +24,7 @@ func ShapeOf(p *backend.Pass) Shape {
 	return s
 }
 
-// Blocks is how many blocks a grid is to have for a list of n: passes whose lists have the same
-// share a recording, and kernels read the number of blocks from the call block.
+// Blocks is how many blocks a grid has for a list of n. Passes whose lists have the same number of blocks share a recording.
 func Blocks(n int) int {
 	size := 1
 	for size < n {
