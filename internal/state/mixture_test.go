@@ -144,8 +144,8 @@ func (m *mixture) whole() *mixture {
 
 // TestMixturesComputeTheSame feeds one text many times to models with layers of all kinds: in pieces of any length, with
 // accepted and rejected drafts, from snapshots and their bytes, with and without their first pages, and after states were
-// closed. Every token must have the outputs that it has when the text is fed token by token and no page is released. Half of the texts have images,
-// whose positions must be given; for text they may be.
+// closed. Every token must have the outputs that it has when the text is fed token by token and no page is released. Half of the
+// texts have images, whose positions must be given; for text they may be.
 func TestMixturesComputeTheSame(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

@@ -189,9 +189,9 @@ type laws struct {
 	tokens  int // of a round
 }
 
-// TestEngineChangesNothing has requests of all depths meet in an engine that drafts with a drafter, alone or beside the head and copies, with a
-// prefix cache or without it, with memory for all or for a few, and with a drafter that is always wrong. Every request, with an image
-// or without one, gives the tokens and the bits of logits that it gives alone without drafts.
+// TestEngineChangesNothing has requests of all depths meet in an engine that drafts with a drafter, alone or beside the head and
+// copies, with a prefix cache or without it, with memory for all or for a few, and with a drafter that is always wrong. Every request,
+// with an image or without one, gives the tokens and the bits of logits that it gives alone without drafts.
 func TestEngineChangesNothing(t *testing.T) {
 	accepted := 0
 	for _, f := range golden.Drafters(t, "") {

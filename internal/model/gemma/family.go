@@ -34,5 +34,5 @@ var ends = []string{"<eos>", "<turn|>", "<|tool_response>"}
 
 // noHead says why there is no head.
 func noHead([]byte) string {
-	return "checkpoints of Gemma 4 have no multi-token-prediction head: their drafters, called assistants, are in folders or files of their own (--drafter)"
+	return "checkpoints of Gemma 4 have no multi-token-prediction head: their drafters, called assistants, are separate checkpoints: name one with --drafter"
 }
