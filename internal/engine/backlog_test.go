@@ -140,10 +140,16 @@ func (u *untimed) Prepared() int64 {
 	return u.passes
 }
 
+func openUntimed(t *testing.T) (*headed, *state.Pool) {
+	t.Helper()
+	u := &untimed{Backend: backendtest.Open(t, backend.Options{})}
+	return load(t, golden.Dir(t, "tiny"), model.Options{}, u), state.NewPool(u, 1<<30)
+}
+
 // TestIdleHeadIsNotFedPrompts has a prompt after a text for which drafts did not pay: the head is fed none of it. When
 // drafts pay again, the head begins with the last rows, each at its own position.
 func TestIdleHeadIsNotFedPrompts(t *testing.T) {
-	m, pool := openModel(t, golden.Dir(t, "tiny"), model.Options{})
+	m, pool := openUntimed(t)
 	for _, more := range []int{10, 30} { // tokens of the text until drafts pay
 		d := &costly{pausing: pausing{Drafter: m.Drafter()}, pass: time.Hour, cheap: math.MaxInt}
 		e, err := New(m, pool, Options{Drafter: d, RoundTokens: 48})
@@ -178,8 +184,7 @@ func TestIdleHeadIsNotFedPrompts(t *testing.T) {
 // and no rows are kept, until drafts pay again. They begin at most 16 rounds later. A fixed depth beside the text has
 // a choice in every round. Texts are those of plain decoding.
 func TestChoicesRest(t *testing.T) {
-	device := &untimed{Backend: backendtest.Open(t, backend.Options{})}
-	m, pool := load(t, golden.Dir(t, "tiny"), model.Options{}, device), state.NewPool(device, 1<<30)
+	m, pool := openUntimed(t)
 	r := Request{
 		Prompt: golden.Load(t, "tiny").Cases[0].Prompt, MaxTokens: 84, IgnoreEnd: true, Hash: true,
 		Sampling: sample.Options{Temperature: 0.7, Seed: 3},

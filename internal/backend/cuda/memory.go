@@ -312,9 +312,7 @@ func (s source) Explain(err error, needed, taken int64) error {
 	if unknown != nil || !errors.As(err, &e) {
 		return err
 	}
-	const mb = 1e6
-	return &driver.Error{Call: e.Call, Code: e.Code, Cause: fmt.Errorf("%.1f MB are needed, %.1f of the GPU's %.1f MB are free and this process has %.1f MB",
-		float64(needed)/mb, float64(free)/mb, float64(total)/mb, float64(taken)/mb)}
+	return &driver.Error{Call: e.Call, Code: e.Code, Cause: gpu.Shortage(needed, free, total, taken)}
 }
 
 var _ gpu.Source[driver.Ptr] = source{}

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 )
@@ -15,6 +16,13 @@ type Source[P ~uint64] interface {
 	Full(err error) bool
 	// Explain adds to such an error how much memory was needed, and how much this process has.
 	Explain(err error, needed, taken int64) error
+}
+
+// Shortage is the cause of an error of Alloc: how much memory was needed, how much of the GPU's is free, and how much this process has.
+func Shortage(needed, free, total, taken int64) error {
+	const mb = 1e6
+	return fmt.Errorf("%.1f MB are needed, %.1f of the GPU's %.1f MB are free and this process has %.1f MB",
+		float64(needed)/mb, float64(free)/mb, float64(total)/mb, float64(taken)/mb)
 }
 
 // Arena is a device's memory: slabs that are cut into pieces, and single large
