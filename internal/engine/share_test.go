@@ -37,7 +37,7 @@ func (m *priced) Forward(batch []model.Span) (model.Output, error) {
 // priceList is a controller that knows the prices.
 func (m *priced) priceList() *spec.Controller {
 	c := spec.NewController()
-	for range 20 {
+	for range 60 { // the first passes of a size count little
 		for rows := 1; rows <= 160; rows++ {
 			c.ObservePass(rows, m.cost(rows))
 		}
