@@ -60,7 +60,7 @@ func TestPicturesAreFoundAgain(t *testing.T) {
 	}
 	about := func(file []byte, question string) Conversation { return told(shown(file), chat.Part{Text: question}) }
 	first := func() map[string]uint64 {
-		heard := &prefixes{known: map[string]bool{}, gone: map[string]int{}}
+		heard := &prefixes{known: map[string]bool{}}
 		o := o
 		o.observer = heard
 		m, err := Open(t.Context(), Tiny, o)

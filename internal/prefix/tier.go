@@ -20,14 +20,18 @@ type image struct {
 // Fetch searches the disk and the shared store for a longer prefix of the salt's text than Find
 // would return now. If there may be one, it is read in the background, and done is called from
 // another goroutine, once, when Find should be called again. It reports whether there is anything to
-// wait for.
+// wait for. The prefix that Find would return now counts as used: making space for the text evicts it last.
 func (c *Cache) Fetch(salt Salt, text Text, done func()) bool {
+	here := c.longest(salt, text, false)
+	if here != nil {
+		c.touch(here)
+	}
 	if !c.tiered() || len(text.Tokens) < 2 {
 		return false
 	}
 	q := &store.Query{Tokens: len(text.Tokens) - 1, Known: c.known(salt, text), Token: c.tokenTime(), Limit: c.largest(), Drafters: len(c.o.Drafts)}
-	if e := c.longest(salt, text, false); e != nil {
-		q.Have = e.target.Len()
+	if here != nil {
+		q.Have = here.target.Len()
 	}
 	text = Text{slices.Clone(text.Tokens[:q.Tokens]), text.Inputs}
 	q.Nodes = c.nodes(salt, &text)
