@@ -34,12 +34,12 @@ const (
 
 	// Hand-written lines without tests, and without what is counted apart below. A commit that raises a
 	// limit says what the lines are for; a commit that deletes lines lowers it.
-	maxTreeLines = 129_800
-	maxTestLines = 13_600 // of packages that only tests import
-	maxGenLines  = 14_400 // of programs that write code, which is not counted itself
+	maxTreeLines = 133_000
+	maxTestLines = 14_200 // of packages that only tests import
+	maxGenLines  = 15_000 // of programs that write code, which is not counted itself
 
 	// The repository travels to other machines for tests, weights included.
-	maxTreeBytes = 58_000_000
+	maxTreeBytes = 59_000_000
 )
 
 // Packages that only tests import, and folders with programs that write code: their lines are counted
