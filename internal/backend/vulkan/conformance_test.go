@@ -5,16 +5,16 @@ package vulkan
 import (
 	"flag"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
-	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	_ "github.com/foretoken/foretoken/internal/model/gemma" // the families of the models
+	_ "github.com/foretoken/foretoken/internal/model/glm"
 	"github.com/foretoken/foretoken/internal/model/modeltest"
-	_ "github.com/foretoken/foretoken/internal/model/qwen35" // the family of the models
+	_ "github.com/foretoken/foretoken/internal/model/qwen35"
 )
 
 var atLevel = flag.Int("level", -1, "level of the arithmetic; -1: the first that is exact")
@@ -25,7 +25,7 @@ func (b *Backend) Break(err error) { b.fail(err) }
 // present are the checks of what there is.
 var present = []string{
 	"Host", "Fill and Write", "Alloc", "Free", "Copy", "ReadBytes and WriteBytes", "Load", "Embed", "Embed with a factor", "MatMul", "Gather", "RMSNorm", "LayerNorm", "NormAdd", "GLU", "GELU", "Cap",
-	"Rotate", "Mix", "Top", "Attend", "Attend with options", "Attend behind windows", "Attend without keys", "Attend inside blocks", "Convolve", "DeltaNet", "Unload", "errors", "Pass",
+	"Rotate", "Mix", "Top", "Experts", "Experts with options", "Attend", "Attend with options", "Attend behind windows", "Attend without keys", "Attend inside blocks", "Convolve", "DeltaNet", "Unload", "errors", "Pass",
 }
 
 // open is the backend on the machine's first usable device. That there is none is an error.
@@ -48,36 +48,38 @@ func open(tb testing.TB) *Backend {
 	return b
 }
 
-// TestConformance holds the kernels to the portable code.
-func TestConformance(t *testing.T) { backendtest.Brief(t).Only(present...).Run(t, open(t)) }
-
-// TestExpertsAreRefused checks that an operation that is yet to come is an error that names it.
-func TestExpertsAreRefused(t *testing.T) {
+// TestDevice holds whole models and the kernels to the portable code, on one backend: most of the time is for compiling kernels.
+func TestDevice(t *testing.T) {
 	b := open(t)
-	x, err := b.Alloc(dtype.F32, 1, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.missing("experts")
-	b.Fill(x, 1)
-	if _, err := b.Host(x); err == nil || !strings.Contains(err.Error(), "experts: not yet computed") {
-		t.Errorf("error %v", err)
-	}
-	if _, err := b.Host(x); err != nil {
-		t.Error(err)
-	}
+	t.Run("models", func(t *testing.T) { modelsHaveTheBitsOfTheCPU(t, b) })
+	t.Run("suite", func(t *testing.T) { backendtest.Brief(t).Only(present...).Run(t, b) })
 }
 
-// modelCases are the models to compare; more in the long version.
-var modelCases = []model.Options{{Quantize: 8, KVBits: 8}}
+type modelCase struct {
+	name string
+	o    model.Options
+}
 
-// TestModelsHaveTheBitsOfTheCPU compares whole models: prompts, drafts that are verified and rolled back, the head's chains, the state.
-func TestModelsHaveTheBitsOfTheCPU(t *testing.T) {
-	for _, o := range modelCases {
-		t.Run(fmt.Sprintf("%d bits, keys of %d bits", o.Quantize, o.KVBits), func(t *testing.T) {
-			dir := golden.Dir(t, "dense")
-			want := modeltest.Dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), dir, o, 3)
-			got := modeltest.Dialog(t, open(t), dir, o, 3)
+// modelCases are models of every family; more in the long version.
+var modelCases = []modelCase{
+	{"dense", model.Options{Quantize: 8, KVBits: 8}},
+	{"moe", model.Options{Quantize: 5}},
+	{"glm4_moe_lite", model.Options{KVBits: 8}},
+	{"deepseek_v3", model.Options{Quantize: 4, KVBits: 8}},
+	{"glm4_moe_air", model.Options{}},
+	{"glm4_moe", model.Options{}},
+	{"gemma4_dense", model.Options{}},
+	{"gemma4_moe", model.Options{KVBits: 8}},
+	{"gemma4_ple", model.Options{}},
+}
+
+// modelsHaveTheBitsOfTheCPU compares whole models: prompts, drafts that are verified and rolled back, the head's chains, the state.
+func modelsHaveTheBitsOfTheCPU(t *testing.T, b *Backend) {
+	for _, c := range modelCases {
+		t.Run(fmt.Sprintf("%s, %d bits, keys of %d bits", c.name, c.o.Quantize, c.o.KVBits), func(t *testing.T) {
+			dir := golden.Dir(t, c.name)
+			want := modeltest.Dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), dir, c.o, 3)
+			got := modeltest.Dialog(t, b, dir, c.o, 3)
 			for i, w := range want {
 				if i >= len(got) || got[i] != w {
 					t.Fatalf("step %d of %d differs", i, len(want))

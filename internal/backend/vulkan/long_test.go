@@ -5,6 +5,6 @@ package vulkan
 import "github.com/foretoken/foretoken/internal/model"
 
 func init() {
-	modelCases = append(modelCases, model.Options{Quantize: 4}, model.Options{KVBits: 32})
+	modelCases = append(modelCases, modelCase{"dense", model.Options{Quantize: 4}}, modelCase{"dense", model.Options{KVBits: 32}})
 	probeLevels = cheapest
 }

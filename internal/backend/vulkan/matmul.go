@@ -38,7 +38,7 @@ func (b *Backend) each(x backend.Tensor, w *weight, p *backend.Product) {
 		next := b.next
 		var known []rows
 		part := x.ColRange(i*in, i*in+w.Cols())
-		b.multiply(b.prepare(part, w, &known), w, i, &backend.Product{Dst: p.Dst.ColRange(i*out, i*out+w.Rows()), Add: p.Add}, 0, w.l.Tiles)
+		b.multiply(b.prepare(part, w, &known), w, i, &backend.Product{Dst: p.Dst.ColRange(i*out, i*out+w.Rows()), Add: p.Add}, 0, w.l.Tiles, routed{})
 		b.next = next // the device runs in order
 	}
 }
@@ -52,7 +52,7 @@ func (b *Backend) product(x backend.Tensor, w *weight, p *backend.Product, known
 	if p.Only != nil {
 		only, tiles = b.listsOf(backend.Pass{Only: p.Only}), gpu.Blocks(len(p.Only))
 	}
-	b.multiply(b.prepare(x, w, known), w, 0, p, only, tiles)
+	b.multiply(b.prepare(x, w, known), w, 0, p, only, tiles, routed{})
 }
 
 // prepare is x in the form for a weight. known is the existing forms; another is added.
@@ -102,8 +102,8 @@ func (b *Backend) quantize(in *rows, group int) {
 // strip is how many rows a workgroup multiplies.
 const strip = 8
 
-// multiply launches a product.
-func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, only driver.Ptr, tiles int) {
+// multiply launches a product: of all rows with a matrix, or of jobs.
+func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, only driver.Ptr, tiles int, r routed) {
 	name := "product_float"
 	switch {
 	case w.super():
@@ -111,11 +111,17 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 	case w.Integer():
 		name = "product_integer"
 	}
+	launch := func(from, n, parts int) {
+		b.launch(name, [3]int{tiles, parts, 1}, w.head, in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from), in.at+driver.Ptr(4*from*in.stride),
+			b.address(p.Dst.RowRange(from, p.Dst.Rows)), b.address(p.Bias), only, r.jobs, r.sources, matrix, in.tailRows, in.coded, in.stride, p.Dst.Stride, n, p.Add)
+	}
+	if r.jobs != 0 {
+		launch(0, 0, r.most)
+		return
+	}
 	const most = maxRows / strip * strip
 	for from := 0; from < in.rows; from += most {
 		n := min(most, in.rows-from)
-		dst := p.Dst.RowRange(from, from+n)
-		b.launch(name, [3]int{tiles, (n + strip - 1) / strip, 1}, w.head, in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from),
-			in.at+driver.Ptr(4*from*in.stride), b.address(dst), b.address(p.Bias), only, matrix, in.tailRows, in.coded, in.stride, dst.Stride, n, p.Add)
+		launch(from, n, (n+strip-1)/strip)
 	}
 }

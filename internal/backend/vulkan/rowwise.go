@@ -81,6 +81,10 @@ func (b *Backend) Cap(x backend.Tensor, c float32) {
 func (b *Backend) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
 	backend.CheckGLU(dst, gate, up, f)
 	b.begin()
+	b.glu(dst, gate, up, f)
+}
+
+func (b *Backend) glu(dst, gate, up backend.Tensor, f backend.Activation) {
 	eachRows(dst.Rows, func(from, to int) {
 		dst, gate, up := dst.RowRange(from, to), gate.RowRange(from, to), up.RowRange(from, to)
 		b.launch("glu", columns(dst.Rows, dst.Cols), b.address(dst), b.address(gate), b.address(up), dst.Stride, gate.Stride, up.Stride, dst.Cols, f == backend.GELUTanh)

@@ -14,7 +14,7 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// Dialog has two sequences of a model and of its head go on side by side, and returns all that was
+// Dialog has two sequences of a model and of its head, if it has one, go on side by side, and returns all that was
 // computed, a line for each step.
 func Dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds int) (steps []string) {
 	t.Helper()
@@ -25,23 +25,15 @@ func Dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds
 		t.Fatal(err)
 	}
 	defer m.Close() //nolint:errcheck // what it does not free the device does
-	pool := state.NewPool(b, 1<<26)
-	seqs := make([]*state.State, 4) // two of the model, two of its head
-	for i := range seqs {
-		layout := m.Layout()
-		if i >= 2 {
-			layout = m.Head().Layout()
-		}
-		if seqs[i], err = pool.Open(layout); err != nil {
-			t.Fatal(err)
-		}
-		defer seqs[i].Close()
+	seqs := pairs(t, state.NewPool(b, 1<<26), m)
+	for _, s := range seqs {
+		defer s.Close()
 	}
 	next := int32(3)
 	tokens := func(n int) []int32 {
 		list := make([]int32, n)
 		for i := range list {
-			next = (next*31 + 7) % 500
+			next = (next*31 + 7) % int32(min(500, m.Info().Vocab))
 			list[i] = next
 		}
 		return list
@@ -76,6 +68,9 @@ func Dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds
 	for i := range rounds {
 		out := forward(2, 3, 1)
 		seqs[0].Commit(i % 3)
+		if len(seqs) == 2 {
+			continue
+		}
 		heads := []model.Span{
 			{State: seqs[2], Tokens: tokens(2), Want: 1, Hidden: out.Hidden.RowRange(0, 2)},
 			{State: seqs[3], Tokens: tokens(1), Want: 1, Hidden: out.Hidden.RowRange(3, 4)},
@@ -84,6 +79,23 @@ func Dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds
 		steps = append(steps, fmt.Sprint(chain(t, m.Head(), heads, draws)))
 	}
 	return append(steps, saved(t, seqs)...)
+}
+
+// pairs is two states of a model and two of its head, if it has one.
+func pairs(t *testing.T, pool *state.Pool, m model.Model) (seqs []*state.State) {
+	t.Helper()
+	layouts := []state.Layout{m.Layout(), m.Layout()}
+	if h := m.Head(); h != nil {
+		layouts = append(layouts, h.Layout(), h.Layout())
+	}
+	for _, l := range layouts {
+		s, err := pool.Open(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seqs = append(seqs, s)
+	}
+	return seqs
 }
 
 // saved is the states as they go to disk.

@@ -1,4 +1,5 @@
 // What products have in common: their operands, and the destination of results.
+#include "experts.glsl"
 layout(push_constant, scalar) uniform Args {
   Weight w;
   Bytes codes;  // [rows][codeStride]
@@ -6,8 +7,21 @@ layout(push_constant, scalar) uniform Args {
   Floats x, dst;
   Floats bias;  // [rows of w], or none
   Call only;    // lists the tiles; none: all
+  Jobs jobs;    // of experts; none: one matrix multiplies all rows
+  Ints sources; // rows of the jobs' slots; none: a slot is a row
   int matrix, tailRows, codeStride, xStride, dstStride, rows, adds;
 } g;
+
+// part is the matrix, the first row of the result and the number of rows of a workgroup.
+Job part() {
+  int i = int(gl_WorkGroupID.y);
+  if (none(g.jobs)) return Job(g.matrix, i * JOB, min(JOB, g.rows - i * JOB), 0);
+  if (i >= g.jobs.count) return Job(0, 0, 0, 0);
+  return Job(g.jobs.v[i].matrix, g.jobs.v[i].first, g.jobs.v[i].rows, 0);
+}
+
+// sourceOf is the row of x for a row of the result.
+int sourceOf(int row) { return none(g.sources) ? row : g.sources.v[row]; }
 
 // tileOfGroup is the tile of a workgroup, or -1.
 int tileOfGroup() {

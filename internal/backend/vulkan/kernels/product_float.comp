@@ -10,11 +10,13 @@ layout(local_size_x = 128) in;
 shared float panel[64][16];
 void main() {
   Weight w = g.w;
-  int tile = tileOfGroup(), o = int(gl_LocalInvocationID.x) & 15, slot = int(gl_LocalInvocationID.x) / 16, first = int(gl_WorkGroupID.y) * 8;
-  if (tile < 0) return;
-  bool mine = first + slot < g.rows;
-  Bytes p = tileOf(w, g.matrix, tile);
-  int x = (first + (mine ? slot : 0)) * g.xStride;
+  int tile = tileOfGroup(), o = int(gl_LocalInvocationID.x) & 15, slot = int(gl_LocalInvocationID.x) / 16;
+  Job job = part();
+  int first = job.first, rows = job.rows;
+  if (tile < 0 || rows == 0) return;
+  bool mine = slot < rows;
+  Bytes p = tileOf(w, job.matrix, tile);
+  int x = sourceOf(first + (mine ? slot : 0)) * g.xStride;
   float even = 0.0, odd = 0.0;
   for (int i = 0; i < w.groups; i++) {
     Bytes block = blockOf(w, p, i);

@@ -18,7 +18,8 @@ void terms(Bytes tile, int group, int slot, int o, int first, int rows) {
   int zero = w.kind == POINTED ? int(scale.y) : int(w.zero);
   bool plain = w.kind == BIASED || w.kind == POINTED;
   for (int r = 0; r < rows; r++) {
-    int64_t from = int64_t(first + r) * int64_t(g.codeStride) + int64_t(group * w.group);
+    int row = sourceOf(first + r);
+    int64_t from = int64_t(row) * int64_t(g.codeStride) + int64_t(group * w.group);
     int sum = 0, total = 0;
     for (int v = 0; v < w.group / 4; v++) {
       uint q = fours(w, block, v, o), a = wordAt(at(g.codes, from), v);
@@ -29,7 +30,7 @@ void terms(Bytes tile, int group, int slot, int o, int first, int rows) {
       }
       total += DOT(a, 0x01010101u);
     }
-    vec2 tail = g.tails.v[group * g.tailRows + first + r];
+    vec2 tail = g.tails.v[group * g.tailRows + row];
     float x = float(sum + zero * total);
     products[slot][r][o] = w.first != 0 ? mul(x, scale.x) : mul(x, tail.x);
     if (w.first != 0) scale.x = tail.x;
@@ -40,10 +41,11 @@ void terms(Bytes tile, int group, int slot, int o, int first, int rows) {
 
 void main() {
   Weight w = g.w;
-  int tile = tileOfGroup(), o = int(gl_LocalInvocationID.x) & 15, slot = int(gl_LocalInvocationID.x) / 16, first = int(gl_WorkGroupID.y) * 8;
-  if (tile < 0) return;
-  int rows = min(8, g.rows - first);
-  Bytes p = tileOf(w, g.matrix, tile);
+  int tile = tileOfGroup(), o = int(gl_LocalInvocationID.x) & 15, slot = int(gl_LocalInvocationID.x) / 16;
+  Job job = part();
+  int first = job.first, rows = job.rows;
+  if (tile < 0 || rows == 0) return;
+  Bytes p = tileOf(w, job.matrix, tile);
   bool biased = w.kind == BIASED && w.zero == 0.0;
   float acc = 0.0;
   for (int g0 = 0; g0 < w.groups; g0 += 16) {

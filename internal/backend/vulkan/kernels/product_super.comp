@@ -11,10 +11,11 @@ shared int sums[8][16], least[8][16];
 
 void main() {
   Weight w = g.w;
-  int tile = tileOfGroup(), o = int(gl_LocalInvocationID.x) & 15, slot = int(gl_LocalInvocationID.x) / 16, first = int(gl_WorkGroupID.y) * 8;
-  if (tile < 0) return;
-  int rows = min(8, g.rows - first);
-  Bytes p = tileOf(w, g.matrix, tile);
+  int tile = tileOfGroup(), o = int(gl_LocalInvocationID.x) & 15, slot = int(gl_LocalInvocationID.x) / 16;
+  Job job = part();
+  int first = job.first, rows = job.rows;
+  if (tile < 0 || rows == 0) return;
+  Bytes p = tileOf(w, job.matrix, tile);
   float acc = 0.0;
   for (int i = 0; i < w.groups / w.per; i++) {
     if (slot < 8) sums[slot][o] = 0, least[slot][o] = 0;
@@ -24,7 +25,8 @@ void main() {
       Bytes block = blockOf(w, p, i * w.per + k);
       ivec2 factor = factorsOf(w, tail, k, o);
       for (int r = 0; r < rows; r++) {
-        int64_t from = int64_t(first + r) * int64_t(g.codeStride) + int64_t((i * w.per + k) * w.group);
+        int row = sourceOf(first + r);
+        int64_t from = int64_t(row) * int64_t(g.codeStride) + int64_t((i * w.per + k) * w.group);
         int sum = 0, total = 0;
         for (int v = 0; v < w.group / 4; v++) {
           uint q = fours(w, block, v, o), a = wordAt(at(g.codes, from), v);
@@ -44,7 +46,7 @@ void main() {
       vec2 d = superScales(w, tail, o);
       float t = mul(float(sums[slot][o]), d.x);
       if (w.factors == FACTORS_K || w.factors == FACTORS_2K) t = fused(float(least[slot][o]), negated(d.y), t);
-      acc = fused(t, g.tails.v[i * g.tailRows + first + slot].x, acc);
+      acc = fused(t, g.tails.v[i * g.tailRows + sourceOf(first + slot)].x, acc);
     }
     barrier();
   }
