@@ -192,7 +192,7 @@ var unpacked = struct {
 	dirs map[string]string
 }{dirs: map[string]string{}}
 
-// unpack writes the checkpoint of a fixture, whose weights are compressed in the repository, to a
+// unpack writes the checkpoint of a fixture, whose weights are packed in the repository, to a
 // folder of to that is named by their hash: tests of other packages find it there.
 func unpack(from, to string) (string, error) {
 	packed, err := os.ReadFile(filepath.Join(from, "model.safetensors.gz"))
@@ -203,12 +203,16 @@ func unpack(from, to string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(append(slices.Clone(config), packed...))
+	random, err := os.ReadFile(filepath.Join(from, "random.json"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	sum := sha256.Sum256(slices.Concat(config, packed, random))
 	dir := filepath.Join(to, fmt.Sprintf("%s-%x", filepath.Base(from), sum[:6]))
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	weights, err := unpackBytes(packed, dtype.BF16.Size())
+	weights, err := unpackWeights(packed, random)
 	if err != nil {
 		return "", err
 	}

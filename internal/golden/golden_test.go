@@ -180,6 +180,21 @@ func TestUnpackBytesInvertsPack(t *testing.T) {
 	}
 }
 
+func TestRandomWeightsAreThoseOfTheReference(t *testing.T) {
+	for i, want := range []string{"0.4963", "0.7682", "0.0885", "0.1320"} { // torch.manual_seed(0); torch.rand(4)
+		if got := fmt.Sprintf("%.4f", float64(uniform(0, 4)[i])/(1<<24)); got != want {
+			t.Errorf("draw %d is %s, want %s", i, got, want)
+		}
+	}
+	packed, random := []byte(filetest.Read(t, "testdata/dense/model.safetensors.gz")), []byte(filetest.Read(t, "testdata/dense/random.json"))
+	if _, err := unpackWeights(packed, random); err != nil {
+		t.Error(err)
+	}
+	if _, err := unpackWeights(packed, bytes.Replace(random, []byte(`"seed":7`), []byte(`"seed":8`), 1)); err == nil {
+		t.Error("weights of another seed are taken for those of the reference")
+	}
+}
+
 // TestEditsChangeLittle checks that every edit changes its text, and keeps most of it.
 func TestEditsChangeLittle(t *testing.T) {
 	list := Edits(t)
