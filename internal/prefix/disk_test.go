@@ -49,7 +49,12 @@ func fetched(c *Cache, tokens []int32) int {
 // fill writes stories to a folder and returns its files.
 func fill(t *testing.T, dir string, o store.DiskOptions, stories, length int) []string {
 	t.Helper()
-	n := newToy(t, 1<<20)
+	return newToy(t, 1<<20).fill(dir, o, stories, length)
+}
+
+func (n *toy) fill(dir string, o store.DiskOptions, stories, length int) []string {
+	t := n.t
+	t.Helper()
 	d := openDisk(t, dir, o)
 	c := n.cache(d)
 	for i := range stories {
@@ -88,10 +93,16 @@ func testDiskOutlives(t *testing.T, mixture int) {
 	n.remember(c, tokens, lengths...)
 	branch := append(slices.Clone(tokens[:250]), story(2, 100)...)
 	n.remember(c, branch, 251)
+	windows := map[int]bool{}
+	for _, l := range append([]int{251}, lengths...) {
+		for i := c.firstWindow(l); i < depth(l); i++ {
+			windows[i] = true
+		}
+	}
 	c.Close()
 	d.Close()
-	// Each page is written once: four of the text and one of the branch.
-	if got, want := len(folder(t, dir)), len(lengths)+1+4; got != want {
+	// Each page is written once: four of the text, those of the branch are among them.
+	if got, want := len(folder(t, dir)), len(lengths)+1+4+len(windows); got != want {
 		t.Errorf("%d files, want %d", got, want)
 	}
 	n = newMixture(t, mixture, 100, 100)
@@ -111,8 +122,8 @@ func testDiskOutlives(t *testing.T, mixture int) {
 	if got := fetched(c, branch); got != 251 {
 		t.Errorf("found %d tokens of the branch, want 251", got)
 	}
-	if read := d.Stats().Read - before; read != 1 {
-		t.Errorf("%d files read for the branch, want 1: its pages are in memory", read)
+	if read, want := d.Stats().Read-before, 1+max(0, depth(251)-c.firstWindow(251)); read != int64(want) {
+		t.Errorf("%d files read for the branch, want %d: its pages are in memory, except for those of windows", read, want)
 	}
 	if c.Fetch(Salt{}, Text{Tokens: branch}, func() {}) {
 		t.Error("the disk promises more than what is in memory")
@@ -158,8 +169,7 @@ func TestDiskTellsModelsApart(t *testing.T) {
 
 // TestDiskIgnoresWhatItCannotUse damages files in every way. Each is a miss, logged in one line and removed.
 func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
-	other := t.TempDir()
-	foreign := fill(t, other, store.DiskOptions{Fingerprint: "b"}, 1, 100)
+	foreign := newMixture(t, len(mixtures)-1, 20, 4).fill(t.TempDir(), store.DiskOptions{Fingerprint: "b"}, 1, 100)
 	for name, damage := range map[string]func(path string, data []byte) []byte{
 		"a bit":         func(_ string, b []byte) []byte { b[len(b)/2] ^= 4; return b },
 		"the checksum":  func(_ string, b []byte) []byte { b[len(b)-1] ^= 1; return b },
@@ -180,11 +190,11 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 			return b
 		},
 	} {
-		for _, suffix := range []string{".page", ".end"} {
+		for mixture, suffix := range map[int]string{0: ".page", len(mixtures) - 2: ".end", len(mixtures) - 1: ".win"} {
 			t.Run(name+" "+suffix, func(t *testing.T) {
 				dir := t.TempDir()
 				var victim string
-				for _, f := range fill(t, dir, store.DiskOptions{Fingerprint: "a"}, 1, 100) {
+				for _, f := range newMixture(t, mixture, 20, 4).fill(dir, store.DiskOptions{Fingerprint: "a"}, 1, 100) {
 					if strings.HasSuffix(f, suffix) {
 						victim = f
 					}
@@ -193,7 +203,7 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 				filetest.Write(t, victim, damage(victim, data))
 				var log bytes.Buffer
 				d := openDisk(t, dir, store.DiskOptions{Fingerprint: "a", Bytes: 8 << 20, Log: slog.New(slog.NewTextHandler(&log, nil))})
-				n := newToy(t, 1<<20)
+				n := newMixture(t, mixture, 20, 4)
 				c := n.cache(d)
 				if got := fetched(c, story(0, 101)); got != 0 {
 					t.Errorf("found %d tokens", got)
@@ -207,7 +217,7 @@ func TestDiskIgnoresWhatItCannotUse(t *testing.T) {
 				n.remember(c, story(0, 101), 100)
 				c.Close()
 				d.Close()
-				c = newToy(t, 1<<20).cache(openDisk(t, dir, store.DiskOptions{Fingerprint: "a"}))
+				c = newMixture(t, mixture, 20, 4).cache(openDisk(t, dir, store.DiskOptions{Fingerprint: "a"}))
 				defer c.Close()
 				if got := fetched(c, story(0, 101)); got != 100 {
 					t.Errorf("written again: found %d tokens", got)
@@ -370,7 +380,7 @@ func TestDiskDropsWhatItsQueueCannotTake(t *testing.T) {
 	}
 }
 
-// TestDiskTakesAnEntryLargerThanItsQueue writes the pages of windows, which are more than the queue takes otherwise.
+// TestDiskTakesAnEntryLargerThanItsQueue writes an entry whose pages of windows are more than the queue takes otherwise.
 func TestDiskTakesAnEntryLargerThanItsQueue(t *testing.T) {
 	n := newMixture(t, len(mixtures)-1, 20, 4)
 	d := openDisk(t, t.TempDir(), store.DiskOptions{QueueBytes: n.target.PageBytes() + 1000})
@@ -378,9 +388,42 @@ func TestDiskTakesAnEntryLargerThanItsQueue(t *testing.T) {
 	n.remember(c, story(0, 200), 70)
 	c.Close()
 	d.Close()
-	if x := d.Stats(); x.Dropped > 0 || x.Files != 2 {
-		t.Errorf("%+v, want two files", x)
+	if x := d.Stats(); x.Dropped > 0 || x.Files != 3 {
+		t.Errorf("%+v, want three files", x)
 	}
+}
+
+// TestEntriesShareTheirWindows writes boundaries of a conversation to a folder: pages of windows are there once, and no file is much
+// larger than them.
+func TestEntriesShareTheirWindows(t *testing.T) {
+	dir := t.TempDir()
+	n := newToy(t, 1<<22)
+	n.target = state.Layout{Layers: []state.Layer{state.KV{Type: dtype.F16, Heads: 2, Key: 16, Value: 16, Window: 1024}, state.KV{Type: dtype.F16, Heads: 1, Key: 16, Value: 16}}}
+	d := openDisk(t, dir, store.DiskOptions{Bytes: 1 << 24})
+	c := n.cache(d)
+	var lengths []int
+	for turn := 1300; turn < 2000; turn += 230 {
+		lengths = append(lengths, turn, turn/64*64+64, turn+150) // the last turn, the last whole page, the answer
+	}
+	n.remember(c, story(1, 2300), lengths...)
+	c.Close()
+	d.Close()
+	sizes := map[string]int64{}
+	for _, f := range folder(t, dir) {
+		sizes[filepath.Ext(f)] += int64(len(filetest.Read(t, f)))
+	}
+	page := n.target.WindowPageBytes()
+	first, last := (lengths[0]+1-1024)/64, depth(lengths[len(lengths)-1])
+	if want := int64(last-first) * page; sizes[".win"] < want || sizes[".win"] > want+want/50 {
+		t.Errorf("%d bytes of windows, want those of %d pages: %d", sizes[".win"], last-first, want)
+	}
+	if most := int64(len(lengths)) * (page + n.target.PageBytes() + n.memory.PageBytes() + 500); sizes[".end"] > most {
+		t.Errorf("%d entries take %d bytes, want at most %d", len(lengths), sizes[".end"], most)
+	}
+	if before := int64(len(lengths)) * 16 * page; before < 3*(sizes[".win"]+sizes[".end"]) {
+		t.Errorf("%d bytes instead of %d", sizes[".win"]+sizes[".end"], before)
+	}
+	t.Logf("%d entries: %v", len(lengths), sizes)
 }
 
 // TestDiskFetchSurvivesPressure fetches into a pool that is nearly full.

@@ -29,7 +29,7 @@ func (c *Cache) Fetch(salt Salt, text Text, done func()) bool {
 	if !c.tiered() || len(text.Tokens) < 2 {
 		return false
 	}
-	q := &store.Query{Tokens: len(text.Tokens) - 1, Known: c.known(salt, text), Token: c.tokenTime(), Limit: c.largest(), Drafters: len(c.o.Drafts)}
+	q := &store.Query{Tokens: len(text.Tokens) - 1, Known: c.known(salt, text), Token: c.tokenTime(), Limit: c.largest(), Drafters: len(c.o.Drafts), Windows: c.windows(), First: c.firstWindow}
 	if here != nil {
 		q.Have = here.target.Len()
 	}
@@ -69,7 +69,7 @@ func (c *Cache) nodes(salt Salt, text *Text) []store.Key {
 		l.MaxDrafts = 0 // of the workspace only
 		layouts += fmt.Sprintf("%+v ", l)
 		if w := l.Windows(); w != nil {
-			layouts += fmt.Sprintf("released behind %v ", w) // old files have these pages: they get other names
+			layouts += fmt.Sprintf("files of pages behind %v ", w) // entries of old files have these pages: they get other names
 		}
 	}
 	list := []store.Key{text.key(c.o.Root(fmt.Sprintf("%s%x", layouts, salt)), 0, 1)}
@@ -83,7 +83,24 @@ func (c *Cache) nodes(salt Salt, text *Text) []store.Key {
 func (c *Cache) names(salt Salt, text *Text) []store.Name {
 	n, at := len(text.Tokens), 1+depth(len(text.Tokens))*backend.PageTokens
 	nodes := c.nodes(salt, text)
-	return store.Names(nodes, n-at, text.key(nodes[len(nodes)-1], at, n))
+	return store.Names(nodes, c.firstWindow(n), n-at, text.key(nodes[len(nodes)-1], at, n))
+}
+
+// firstWindow is the first page of windows that an entry of n tokens needs.
+func (c *Cache) firstWindow(n int) int {
+	first := c.o.Target.FirstWindow(n)
+	for _, l := range c.o.Drafts {
+		first = min(first, l.FirstWindow(n-1))
+	}
+	return first
+}
+
+// windows is the number of windows of all layouts.
+func (c *Cache) windows() (n int) {
+	for _, l := range c.layouts() {
+		n += len(l.Windows())
+	}
+	return n
 }
 
 // largest is the maximum size of a file of this model.
@@ -91,7 +108,7 @@ func (c *Cache) largest() int64 {
 	const others = 8 << 20 // header, steps of positions, hidden row
 	n := 2*c.pageBytes() + others
 	for _, l := range c.layouts() {
-		n += l.DeepBytes() + l.WindowBytes()
+		n += l.DeepBytes() + 2*l.WindowPageBytes()
 	}
 	return n
 }
@@ -148,21 +165,18 @@ func (c *Cache) unpack(x *image) (p parts, bad int, err error) {
 		return p, -1, errors.New("a preceding block of the prefix was evicted")
 	}
 	c.retain(x, &p)
-	last := len(x.Files) - 1
-	for i, file := range x.Files {
-		if i == last {
-			err = c.unpackEnd(&p, x, file)
-		} else {
-			err = c.unpackPages(&p, file)
-		}
-		if err != nil {
-			if errors.Is(err, state.ErrFull) || errors.Is(err, state.ErrFailed) {
-				i = -1
-			}
-			return p, i, err
+	for bad = range depth(x.Len) - x.Skip {
+		if err = c.unpackPages(&p, x.Files[bad]); err != nil {
+			break
 		}
 	}
-	return p, -1, nil
+	if err == nil {
+		bad, err = c.unpackEnd(&p, x)
+	}
+	if errors.Is(err, state.ErrFull) || errors.Is(err, state.ErrFailed) {
+		bad = -1
+	}
+	return p, bad, err
 }
 
 // retain adds the tree's pages of an image. They stay, whatever the cache evicts for the
@@ -191,7 +205,7 @@ func (c *Cache) unpackPages(p *parts, file [][]byte) error {
 		rest := file[kind]
 		if len(rest) > 0 || kind == 0 {
 			var err error
-			if b, rest, err = c.pool.ReadPage(l, rest); err != nil {
+			if b, rest, err = c.pool.ReadPage(l, 0, rest); err != nil {
 				return err
 			}
 		}
@@ -203,28 +217,49 @@ func (c *Cache) unpackPages(p *parts, file [][]byte) error {
 	return nil
 }
 
-// unpackEnd reads the entry behind the pages, with the states of drafters of which everything is there.
-func (c *Cache) unpackEnd(p *parts, x *image, file [][]byte) (err error) {
-	n := len(x.text.Tokens)
+// unpackEnd reads the entry behind the pages, with the states of drafters of which everything is there, and pages of windows.
+// bad is the index of the file that is to blame for an error.
+func (c *Cache) unpackEnd(p *parts, x *image) (bad int, err error) {
+	n, last := len(x.text.Tokens), len(x.Files)-1
+	bad = last
+	windows := 0 // of the layouts before
 	snapshot := func(l state.Layout, data []byte, n int) *state.Snapshot {
 		if err != nil {
 			return nil
 		}
 		var s *state.Snapshot
-		if s, err = c.pool.ReadSnapshot(l, data); err == nil && (s.Len() != n || l.Paged() && s.Detached() != depth(len(x.text.Tokens))) {
+		s, err = c.pool.ReadSnapshot(l, data, func(w, i int) (*state.Block, error) {
+			at := last - depth(x.Len) + i
+			if at < depth(x.Len)-x.Skip || at >= last {
+				return nil, fmt.Errorf("page %d of a window is not there", i)
+			}
+			bad = at
+			b, rest, err := c.pool.ReadPage(l, l.Windows()[w], x.Files[at][windows+w])
+			if err == nil && len(rest) > 0 {
+				b.Release()
+				return nil, fmt.Errorf("%d bytes after a page", len(rest))
+			}
+			if err == nil {
+				bad = last
+			}
+			return b, err
+		})
+		if err == nil && (s.Len() != n || s.Detached() != depth(x.Len)) {
 			err = fmt.Errorf("a snapshot of %d tokens after %d pages, want %d", s.Len(), s.Detached(), n)
 		}
+		windows += len(l.Windows())
 		return s
 	}
-	p.target = snapshot(c.o.Target, file[0], n)
+	end := x.Files[last]
+	p.target = snapshot(c.o.Target, end[0], n)
 	for i, l := range c.o.Drafts {
-		if len(file[1+2*i]) > 0 && (!l.Paged() || !slices.Contains(p.pages[1+i], nil)) {
-			if p.drafts[i].state = snapshot(l, file[1+2*i], n-1); err == nil {
-				p.drafts[i].hidden, err = c.pool.ReadRow(file[2+2*i])
-			}
+		if len(end[1+2*i]) == 0 || l.Paged() && slices.Contains(p.pages[1+i], nil) {
+			windows += len(l.Windows())
+		} else if p.drafts[i].state = snapshot(l, end[1+2*i], n-1); err == nil {
+			p.drafts[i].hidden, err = c.pool.ReadRow(end[2+2*i])
 		}
 	}
-	return err
+	return bad, err
 }
 
 // writeThrough passes a stored or found entry on to the disk, and to the shared store once it was used
@@ -240,13 +275,16 @@ func (c *Cache) writeThrough(salt Salt, text Text, e *entry) (err error) {
 	if s == nil {
 		return nil
 	}
-	e.uses++
-	pages := depth(len(text.Tokens))
-	bytes := int64(pages) * c.pageBytes()
-	for _, x := range e.sections() {
-		bytes += x.Bytes()
+	if e.uses++; e.shared {
+		return nil
 	}
-	if !e.shared && s.Wants(e.uses, c.tokenTime(), len(text.Tokens), pages+1, bytes) {
+	pages := depth(len(text.Tokens))
+	files, bytes := pages+1, int64(pages)*c.pageBytes()
+	for i := c.firstWindow(len(text.Tokens)); i < pages; i++ {
+		files, bytes = files+1, bytes+sum(c.windowPages(e, i))
+	}
+	bytes += sum(e.sections())
+	if s.Wants(e.uses, c.tokenTime(), len(text.Tokens), files, bytes) {
 		e.shared, err = c.spill(s.Write, salt, text, e)
 	}
 	return err
@@ -255,13 +293,16 @@ func (c *Cache) writeThrough(salt Salt, text Text, e *entry) (err error) {
 // spill writes the files of an entry and of the nodes before it to a tier. Results are those of write.
 func (c *Cache) spill(write func([]store.Name, func(int) []store.Section) (bool, error), salt Salt, text Text, e *entry) (bool, error) {
 	names := c.names(salt, &text)
-	nodes := make([]*node, len(names)-1)
+	nodes := make([]*node, depth(len(text.Tokens)))
 	for n, i := e.at, len(nodes)-1; i >= 0; n, i = n.parent, i-1 {
 		nodes[i] = n
 	}
 	all, err := write(names, func(i int) (list []store.Section) {
-		if i == len(nodes) {
+		if i == len(names)-1 {
 			return e.sections()
+		}
+		if i >= len(nodes) { // windows, the last one before the entry
+			return c.windowPages(e, len(nodes)-(len(names)-1-i))
 		}
 		for _, p := range nodes[i].pages {
 			list = append(list, p)
@@ -272,6 +313,32 @@ func (c *Cache) spill(write func([]store.Name, func(int) []store.Section) (bool,
 		err = fmt.Errorf("prefix: %w", err)
 	}
 	return all, err
+}
+
+// windowPages are the sections of the file of page i of windows.
+func (c *Cache) windowPages(e *entry, i int) (list []store.Section) {
+	snapshots := []*state.Snapshot{e.target}
+	for _, d := range e.drafts {
+		snapshots = append(snapshots, d.state)
+	}
+	for k, l := range c.layouts() {
+		pages := make([]*state.Block, len(l.Windows()))
+		if snapshots[k] != nil {
+			pages = snapshots[k].Window(i)
+		}
+		for _, p := range pages {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// sum is the bytes of sections.
+func sum(sections []store.Section) (n int64) {
+	for _, x := range sections {
+		n += x.Bytes()
+	}
+	return n
 }
 
 // sections are those of the file of an entry: the target's snapshot, a snapshot and a row of each drafter.

@@ -153,7 +153,7 @@ func FuzzReadSnapshotOfKinds(f *testing.F) {
 		f.Add(seed, data[:len(data)/2])
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
-		x, err := p.ReadSnapshot(randomLayout(rand.New(rand.NewPCG(seed, 0))), data)
+		x, err := p.ReadSnapshot(randomLayout(rand.New(rand.NewPCG(seed, 0))), data, func(int, int) (*Block, error) { return nil, ErrFull })
 		if err == nil {
 			again, err := x.AppendTo(nil)
 			if err != nil || !slices.Equal(again, data) {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"math"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -197,6 +198,23 @@ func (l Layout) pageCols(window int) []int {
 
 // PageBytes is the memory of backend.PageTokens positions that stay.
 func (l Layout) PageBytes() int64 { return l.page(0).bytes() }
+
+// FirstWindow is the first page of windows that a token behind n others sees.
+func (l Layout) FirstWindow(n int) int {
+	first := math.MaxInt
+	for _, p := range l.pages()[1:] {
+		first = min(first, p.first(n))
+	}
+	return first
+}
+
+// WindowPageBytes is the memory of a page of each window.
+func (l Layout) WindowPageBytes() (n int64) {
+	for _, p := range l.pages()[1:] {
+		n += p.bytes()
+	}
+	return n
+}
 
 // WindowBytes is the maximum memory of the pages of windows in a Snapshot.
 func (l Layout) WindowBytes() (n int64) {

@@ -55,8 +55,11 @@ func (s shape) pages(tokens int) int {
 	if s.bytes() == 0 {
 		return 0
 	}
-	return (max(tokens, 0) + backend.PageTokens - 1) / backend.PageTokens
+	return pagesOf(tokens)
 }
+
+// pagesOf is how many pages a number of tokens is in.
+func pagesOf(tokens int) int { return (max(tokens, 0) + backend.PageTokens - 1) / backend.PageTokens }
 
 // first is the first page that a token behind n others sees.
 func (s shape) first(n int) int {

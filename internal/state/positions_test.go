@@ -40,7 +40,7 @@ func cutAndLoad(t *testing.T, s *State, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := s.pool.ReadSnapshot(s.layout, data)
+	y, err := s.pool.ReadSnapshot(s.layout, data, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,12 +128,12 @@ func TestReadSnapshotRefusesMalformedSteps(t *testing.T) {
 		"cut":                   good[:len(good)-1],
 		"a step after the last": append(slices.Clone(good), good[len(good)-stepBytes:]...),
 	} {
-		if _, err := p.ReadSnapshot(l, data); err == nil {
+		if _, err := p.ReadSnapshot(l, data, nil); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 	for name, data := range map[string][]byte{"nothing changed": good, "a step to the last position": change(24, math.MaxInt32-4)} {
-		if y, err := p.ReadSnapshot(l, data); err != nil {
+		if y, err := p.ReadSnapshot(l, data, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else {
 			y.Close()

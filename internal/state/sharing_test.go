@@ -257,7 +257,7 @@ func (r *random) save(x *shadow) {
 		r.t.Fatal(err)
 	}
 	y := &shadowSnapshot{x: snap, tokens: x.tokens}
-	y.before = snap.Detach(r.rng.IntN(len(snap.tables[0]) + 1))
+	y.before = snap.Detach(r.rng.IntN(pagesOf(snap.len) + 1))
 	if r.rng.IntN(4) == 0 {
 		r.rewrite(y)
 	}
@@ -270,7 +270,7 @@ func (r *random) rewrite(y *shadowSnapshot) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	x, err := r.pool.ReadSnapshot(r.layout, data)
+	x, err := r.pool.ReadSnapshot(r.layout, data, func(w, i int) (*Block, error) { return y.x.Window(i)[w].Retain(), nil })
 	if errors.Is(err, ErrFull) {
 		return
 	}
@@ -531,7 +531,7 @@ func TestSnapshotOfPagesIsPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := p.ReadSnapshot(s.layout, data)
+	y, err := p.ReadSnapshot(s.layout, data, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -582,7 +582,7 @@ func TestReadSnapshotRefusesMalformedBytes(t *testing.T) {
 		"pages elsewhere":      change(8, 1),
 		"too many elsewhere":   change(8, 2),
 	} {
-		if x, err := p.ReadSnapshot(toyLayout, data); err == nil {
+		if x, err := p.ReadSnapshot(toyLayout, data, nil); err == nil {
 			t.Errorf("%s: read a snapshot of %d tokens", name, x.Len())
 		}
 	}
@@ -611,7 +611,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	f.Add(data)
 	f.Add([]byte{3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		x, err := p.ReadSnapshot(toyLayout, data)
+		x, err := p.ReadSnapshot(toyLayout, data, nil)
 		if err == nil {
 			again, err := x.AppendTo(nil)
 			if err != nil || !slices.Equal(again, data) {

@@ -17,7 +17,7 @@ type Snapshot struct {
 	layout    Layout
 	len, kept int
 	tables    [][]*Block // as of the state; without the pages that were detached from the first
-	detached  int
+	detached  int        // pages that Detach removed; those of windows before them are not written with the snapshot
 	recurrent *Block
 	steps     []step
 }
@@ -61,7 +61,7 @@ func (s *State) Load(from *Snapshot, before ...*Block) error {
 	if !s.layout.Equal(from.layout) {
 		return fmt.Errorf("state: snapshot of another layout: %+v, want %+v", from.layout, s.layout)
 	}
-	if len(before) != from.detached {
+	if s.layout.Paged() && len(before) != from.detached {
 		return fmt.Errorf("state: %d pages before a snapshot from which %d were detached", len(before), from.detached)
 	}
 	if from.kept > s.drafts {
@@ -124,18 +124,48 @@ func (x *Snapshot) Len() int { return x.len }
 func (x *Snapshot) Detached() int { return x.detached }
 
 // Detach removes the first n pages of layers that see everything from the snapshot. The caller owns their references and
-// passes them to Load. Without such pages the result is empty.
+// passes them to Load. Without such pages the result is empty. Pages of windows before page n stay, but AppendTo leaves them
+// out: see Window.
 func (x *Snapshot) Detach(n int) []*Block {
+	if n < 0 || n > pagesOf(x.len) || x.detached > 0 {
+		panic(fmt.Sprintf("state: Detach(%d) of %d tokens with %d pages detached", n, x.len, x.detached))
+	}
+	x.detached = n
 	if !x.layout.Paged() {
 		return nil
 	}
 	own := &x.tables[0]
-	if n < 0 || n > len(*own) || x.detached > 0 {
-		panic(fmt.Sprintf("state: Detach(%d) of %d pages with %d detached", n, len(*own), x.detached))
-	}
 	pages := (*own)[:n:n]
-	*own, x.detached = (*own)[n:], n
+	*own = (*own)[n:]
 	return pages
+}
+
+// Window is page i of each of the layout's windows, nil where it was released. The snapshot keeps them.
+func (x *Snapshot) Window(i int) []*Block {
+	pages := x.layout.pages()[1:]
+	list := make([]*Block, len(pages))
+	for w, s := range pages {
+		if at := i - s.first(x.len); at >= 0 {
+			list[w] = x.tables[1+w][at]
+		}
+	}
+	return list
+}
+
+// written are the blocks that AppendTo writes.
+func (x *Snapshot) written() []*Block {
+	var list []*Block
+	for i, s := range x.layout.pages() {
+		own := x.tables[i]
+		if i > 0 {
+			own = own[min(max(x.detached-s.first(x.len), 0), len(own)):]
+		}
+		list = append(list, own...)
+	}
+	if x.recurrent != nil {
+		list = append(list, x.recurrent)
+	}
+	return list
 }
 
 // Blocks are the pieces of memory of the snapshot: its pages without those that were
@@ -168,7 +198,7 @@ func (x *Snapshot) Bytes() int64 {
 		return 0
 	}
 	n := int64(headerBytes + stepBytes*len(x.steps))
-	for _, b := range x.Blocks() {
+	for _, b := range x.written() {
 		n += b.Bytes()
 	}
 	return n
@@ -183,7 +213,7 @@ func (x *Snapshot) AppendTo(dst []byte) ([]byte, error) {
 		dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
 	}
 	var err error
-	for _, b := range x.Blocks() {
+	for _, b := range x.written() {
 		if dst, err = b.AppendTo(dst); err != nil {
 			return nil, err
 		}
@@ -196,9 +226,9 @@ func (x *Snapshot) AppendTo(dst []byte) ([]byte, error) {
 }
 
 // ReadPage makes a page of that layout from the output of Block.AppendTo, and returns
-// the rest of data. Its contents are not checked.
-func (p *Pool) ReadPage(l Layout, data []byte) (page *Block, rest []byte, err error) {
-	s := l.page(0)
+// the rest of data. Its contents are not checked. It is one of the layers with a window, 0: that see everything.
+func (p *Pool) ReadPage(l Layout, window int, data []byte) (page *Block, rest []byte, err error) {
+	s := l.page(window)
 	return p.read(s, data, func() (*Block, error) { return p.newPage(s, l) })
 }
 
@@ -210,37 +240,42 @@ func (p *Pool) ReadRow(data []byte) (*Block, error) {
 }
 
 // ReadSnapshot makes a snapshot of that layout from the output of Snapshot.AppendTo. Lengths are
-// checked, numbers are not.
-func (p *Pool) ReadSnapshot(l Layout, data []byte) (*Snapshot, error) {
+// checked, numbers are not. detached returns page i of the layout's window w, if AppendTo left it out: see Snapshot.Window.
+func (p *Pool) ReadSnapshot(l Layout, data []byte, detached func(w, i int) (*Block, error)) (x *Snapshot, err error) {
 	if len(data) < headerBytes {
 		return nil, fmt.Errorf("state: a snapshot of %d bytes", len(data))
 	}
 	number := func(i int) int { return int(binary.LittleEndian.Uint32(data[4*i:])) }
-	x := &Snapshot{layout: l, len: number(0), kept: number(1), detached: number(2)}
+	x = &Snapshot{layout: l, len: number(0), kept: number(1), detached: number(2)}
 	data = data[headerBytes:]
-	pages, missing := l.pages(), int64(0)
-	counts := make([]int, len(pages))
-	for i, s := range pages {
-		counts[i] = s.pages(x.len) - s.first(x.len)
-		missing += int64(counts[i]) * s.bytes()
-	}
-	if x.kept > min(l.DeepDrafts(), x.len) || x.detached > counts[0] {
+	if x.kept > min(l.DeepDrafts(), x.len) || x.detached > pagesOf(x.len) {
 		return nil, fmt.Errorf("state: a snapshot of %d tokens, %d of them to replay, with %d pages detached", x.len, x.kept, x.detached)
 	}
-	counts[0] -= x.detached
-	if missing -= int64(x.detached) * pages[0].bytes(); missing > int64(len(data)) {
+	missing := int64(0)
+	for _, s := range l.pages() {
+		missing += int64(max(0, s.pages(x.len)-max(s.first(x.len), x.detached))) * s.bytes()
+	}
+	if missing > int64(len(data)) {
 		return nil, fmt.Errorf("state: %d bytes for the pages of a snapshot, want %d", len(data), missing)
 	}
-	var err error
-	for i, s := range pages {
+	for w, s := range l.pages() {
 		x.tables = append(x.tables, nil)
-		for range counts[i] {
+		from := s.first(x.len)
+		if w == 0 {
+			from = x.detached
+		}
+		for i := from; i < s.pages(x.len); i++ {
 			var b *Block
-			if b, data, err = p.read(s, data, func() (*Block, error) { return p.newPage(s, l) }); err != nil {
+			if i < x.detached {
+				b, err = detached(w-1, i)
+			} else {
+				b, data, err = p.read(s, data, func() (*Block, error) { return p.newPage(s, l) })
+			}
+			if err != nil {
 				x.Close()
 				return nil, err
 			}
-			x.tables[i] = append(x.tables[i], b)
+			x.tables[w] = append(x.tables[w], b)
 		}
 	}
 	if part := l.copied(x.kept); !part.empty() {

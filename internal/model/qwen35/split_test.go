@@ -115,7 +115,7 @@ func (l *life) draft(t *testing.T, r *rig, tokens []int32) {
 // resume goes on with what another device has saved.
 func resume(t *testing.T, r *rig, saved []byte, tokens []int32) [][]float32 {
 	t.Helper()
-	x, err := r.Pool.ReadSnapshot(r.Layout(), saved)
+	x, err := r.Pool.ReadSnapshot(r.Layout(), saved, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

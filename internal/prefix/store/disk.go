@@ -214,7 +214,7 @@ func (d *Disk) size(n Name) int64 {
 
 // begin implements tier.
 func (d *Disk) begin(j *job) bool {
-	d.touch(j.used)
+	d.used(j.names) // they are not removed to make space
 	return true
 }
 
@@ -235,15 +235,12 @@ func (d *Disk) put(f *waiting) error {
 
 // end implements tier.
 func (d *Disk) end(j *job) {
-	var written []Name
 	for _, f := range j.files {
-		if f.data == nil {
-			written = append(written, f.name)
-		} else {
+		if f.data != nil {
 			d.tell(f.name)
 		}
 	}
-	d.used(written)
+	d.touch(j.names)
 }
 
 // read returns the sections of a file. An unusable one is taken off the list, with a line in the log.
@@ -299,7 +296,7 @@ func getFile(ctx context.Context, s Store, q *Query, n Name) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return unpack(data, n, n.sections(q.Drafters))
+	return unpack(data, n, n.sections(q))
 }
 
 // used notes that the files of an entry, which is the last one, were used. The entry is removed before the

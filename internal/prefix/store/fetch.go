@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ type Query struct {
 	Token    float64                  // seconds to compute one; 0: not known
 	Limit    int64                    // bytes of a file
 	Drafters int                      // whose states files have
+	Windows  int                      // of the target and of the drafters
+	First    func(tokens int) int     // the first page of windows that an entry of that many tokens needs
 }
 
 // Found is an entry with its files.
@@ -48,6 +51,11 @@ type Found struct {
 	Files  [][][]byte // their sections
 	Remote bool       // some came from a shared store
 	used   []Name     // all files that the entry needs
+}
+
+// names are the files of the entry n behind node i.
+func (q *Query) names(i int, n Name) []Name {
+	return Names(q.Nodes[:i+1], q.First(1+i*backend.PageTokens+n.rest), n.rest, n.end)
 }
 
 // end is the length of the text's prefix whose entry n is, which ends behind node i. It is 0 if n belongs to
@@ -105,13 +113,15 @@ func (q *Query) plan(d *Disk, s *Shared) (best *Found) {
 		}
 		for _, n := range list {
 			if end := q.end(i, n); end > have {
-				have = end
-				best = &Found{Len: end, used: Names(q.Nodes[:i+1], n.rest, n.end)}
+				// The pages before the node are there.
+				if used := q.names(i, n); !slices.ContainsFunc(used[i:], func(n Name) bool { return !d.readable(n) && (s == nil || !s.readable(n)) }) {
+					have, best = end, &Found{Len: end, used: used}
+				}
 			}
 		}
 	}
 	if best != nil {
-		best.Skip = min(q.Known, len(best.used)-1)
+		best.Skip = min(q.Known, (best.Len-1)/backend.PageTokens)
 		best.Names = best.used[best.Skip:]
 	}
 	return best

@@ -12,7 +12,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
-// A file has a node's pages, or an entry. It is
+// A file has a node's pages, those of windows that end there, or an entry. It is
 //
 //	magic, version, number of sections, key, length of each section, sections, checksum
 //
@@ -43,25 +43,36 @@ func sum(parts ...[]byte) []byte {
 // so that a listing of the folder is enough to find the entries of a text.
 type Name struct {
 	node Key
-	rest int // -1: the node itself
+	rest int // pageFile, windowFile: of the node itself
 	end  Key // of the entry
 }
 
+const (
+	pageFile   = -1 // the pages that stay
+	windowFile = -2 // the pages of windows
+)
+
 // Names are the files of an entry whose key is end, rest tokens behind the last of its nodes: one for
-// each node except the first, which has no page, and one for the entry.
-func Names(nodes []Key, rest int, end Key) (list []Name) {
+// each node except the first, which has no page, one for each page of windows from page window on, and one for the entry.
+func Names(nodes []Key, window, rest int, end Key) (list []Name) {
 	for _, k := range nodes[1:] {
 		list = append(list, page(k))
+	}
+	for _, k := range nodes[1+min(window, len(nodes)-1):] {
+		list = append(list, Name{node: k, rest: windowFile})
 	}
 	return append(list, Name{nodes[len(nodes)-1], rest, end})
 }
 
 // page is the file of a node.
-func page(node Key) Name { return Name{node: node, rest: -1} }
+func page(node Key) Name { return Name{node: node, rest: pageFile} }
 
 func (n Name) String() string {
-	if n.rest < 0 {
+	switch n.rest {
+	case pageFile:
 		return n.prefix() + pageSuffix
+	case windowFile:
+		return n.prefix() + windowSuffix
 	}
 	return fmt.Sprintf("%x-%02d-%x%s", n.node[:], n.rest, n.end[:], endSuffix)
 }
@@ -77,26 +88,34 @@ func (n Name) key() Key {
 	return n.end
 }
 
-// sections is the number of the file's sections: a page of the target and of each drafter, or the target's
-// snapshot and a snapshot and a row of each drafter.
-func (n Name) sections(drafters int) int {
-	if n.rest < 0 {
-		return 1 + drafters
+// sections is the number of the file's sections: a page of the target and of each drafter, a page of each window, or the
+// target's snapshot and a snapshot and a row of each drafter.
+func (n Name) sections(q *Query) int {
+	switch n.rest {
+	case pageFile:
+		return 1 + q.Drafters
+	case windowFile:
+		return q.Windows
 	}
-	return 1 + 2*drafters
+	return 1 + 2*q.Drafters
 }
 
 const (
-	pageSuffix = ".page"
-	endSuffix  = ".end"
-	tempSuffix = ".tmp"
+	pageSuffix   = ".page"
+	windowSuffix = ".win"
+	endSuffix    = ".end"
+	tempSuffix   = ".tmp"
 )
 
 // parseName is the reverse of String.
 func parseName(s string) (n Name, ok bool) {
-	n.rest = -1
-	node, isPage := strings.CutSuffix(s, pageSuffix)
-	if !isPage {
+	n.rest = pageFile
+	node, isNode := strings.CutSuffix(s, pageSuffix)
+	if !isNode {
+		n.rest = windowFile
+		node, isNode = strings.CutSuffix(s, windowSuffix)
+	}
+	if !isNode {
 		parts := strings.Split(strings.TrimSuffix(s, endSuffix), "-")
 		if len(parts) != 3 {
 			return n, false

@@ -1,9 +1,12 @@
 package store
 
 import (
+	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 )
@@ -12,6 +15,10 @@ import (
 type nowhere struct{ Folder }
 
 func (nowhere) Remove(string) {}
+
+func (nowhere) Touch(string, time.Time) {}
+
+func (nowhere) Put(context.Context, string, []byte, bool) error { return nil }
 
 // TestRemovingLooksAtNoOtherFiles checks that a full folder is not sorted for every file that is written: other
 // goroutines that store a prefix would wait.
@@ -29,6 +36,46 @@ func TestRemovingLooksAtNoOtherFiles(t *testing.T) {
 	}
 	if few, many := allocs(64), allocs(4096); many > few {
 		t.Errorf("%v allocations to remove one of many files, %v for one of few", many, few)
+	}
+}
+
+// TestEntriesAreRemovedBeforeTheirFiles writes entries of random texts to a folder that is always full. Every one that is
+// there has all of its files, those that other entries use too, and pages of windows.
+func TestEntriesAreRemovedBeforeTheirFiles(t *testing.T) {
+	const window, largest = 3, 8
+	rng := rand.New(rand.NewPCG(1, 2))
+	files := map[Name][]Name{} // of entries
+	d := newDisk(nowhere{}, DiskOptions{Bytes: 40 * (2*largest + 1)})
+	d.start(d, nil, 0, d.o.Bytes, 0, 1)
+	defer d.Close()
+	for range 3000 {
+		nodes := []Key{{}}
+		for i := range byte(1 + rng.IntN(largest-1)) {
+			nodes = append(nodes, nodes[i].Next([]byte{byte(rng.IntN(1 + int(i)/3))}, nil))
+		}
+		names := Names(nodes, max(0, len(nodes)-1-window), rng.IntN(3), Key{})
+		end := names[len(names)-1]
+		if files[end] == nil || rng.IntN(2) == 0 {
+			j := &job{names: names}
+			for _, n := range names {
+				if d.files[n] == nil {
+					j.files = append(j.files, waiting{name: n, data: make([]byte, 1+rng.IntN(8))})
+				}
+			}
+			d.do(j)
+			d.finish(j)
+		} else if d.readable(end) {
+			d.touch(names)
+		}
+		files[end] = names
+		for e, names := range files {
+			if d.readable(e) && slices.ContainsFunc(names, func(n Name) bool { return !d.readable(n) }) {
+				t.Fatalf("%v is there without its files", e)
+			}
+		}
+	}
+	if d.stats.Removed < 1000 || len(d.files) == 0 {
+		t.Errorf("%+v: the folder was not full", d.stats)
 	}
 }
 
@@ -74,7 +121,7 @@ func FuzzParseName(f *testing.F) {
 }
 
 func TestNamesAreReadBack(t *testing.T) {
-	for rest := -1; rest < backend.PageTokens; rest++ {
+	for rest := windowFile; rest < backend.PageTokens; rest++ {
 		n := Name{node: Key{1, 0xfe}, rest: rest}
 		if rest >= 0 {
 			n.end = Key{3, 4}

@@ -47,15 +47,11 @@ func (s *Shared) lookAt(ctx context.Context, at Key) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.node(at)
-	k.at, k.page = time.Now(), 0
-	clear(k.ends)
+	k.at = time.Now()
+	clear(k.files)
 	for _, x := range items {
-		switch n, ok := parseName(x.Name); {
-		case !ok || n.node != at || x.Size <= 0: // foreign
-		case n.rest < 0:
-			k.page = x.Size
-		default:
-			k.ends[n] = x.Size
+		if n, ok := parseName(x.Name); ok && n.node == at && x.Size > 0 { // not foreign
+			k.files[n] = x.Size
 		}
 	}
 	return nil
@@ -108,7 +104,7 @@ func (s *Shared) find(ctx context.Context, q *Query, have int) error {
 		for i := last; i >= first; i-- {
 			for _, n := range s.entries(nodes[i]) {
 				if q.end(i, n) > have {
-					return nil
+					return s.look(ctx, nodes[1+min(q.First(q.end(i, n)), i):i+1])
 				}
 			}
 		}
@@ -129,12 +125,12 @@ func (s *Shared) assume(nodes []Key, like Key) {
 	defer s.mu.Unlock()
 	size := int64(0)
 	if k := s.nodes[like]; k != nil {
-		size = k.page
+		size = k.files[page(like)]
 	}
 	now := time.Now()
 	for _, at := range nodes {
-		if k := s.node(at); k.page == 0 && now.Sub(k.at) > freshFor {
-			k.page = size // and is looked up before its entries are believed
+		if k := s.node(at); k.files[page(at)] == 0 && now.Sub(k.at) > freshFor {
+			k.files[page(at)] = size // and is looked up before its entries are believed
 		}
 	}
 }

@@ -37,7 +37,7 @@ type tier interface {
 type job struct {
 	files []waiting
 	bytes int64
-	used  []Name
+	names []Name // all files of the entry, in order, as far as they are there or to be written
 }
 
 // waiting is a file to write, complete but for the checksum.
@@ -117,36 +117,56 @@ func (q *queue) later(read func()) bool {
 
 // Write queues the files of an entry, whose sections it asks for, the first pages first. It leaves out
 // existing ones, unless they are smaller: those lack sections. If not all of it fits into the queue, the
-// rest waits for the next entry on the same path, and Write reports false. An entry that is larger
-// than the queue, as with the pages of large windows, fits if no other waits. The error is that of a section.
+// rest waits for the next entry on the same path, and Write reports false. Files of windows are written with an entry or
+// not at all. If they and the entry are larger than the queue, they fit if nothing else waits. The error is that of a section.
 func (q *queue) Write(names []Name, sections func(i int) []Section) (all bool, err error) {
 	j := &job{}
 	defer q.enqueue(j)
-	for i, n := range names {
-		parts := sections(i)
-		size := fileBytes(parts)
+	for i := 0; i < len(names); {
+		end := i + 1
+		if names[i].rest == windowFile {
+			end = len(names)
+		}
+		missing, size := q.missing(names[i:end], func(k int) []Section { return sections(i + k) })
 		q.mu.Lock()
-		had, fits := max(q.tier.size(n), q.queued[n]), q.pending+j.bytes+size <= q.limit
-		fits = size <= q.most && (fits || i == len(names)-1 && size > q.limit && q.pending == 0)
-		if had < size && !fits {
-			q.dropped++
+		fits := size <= q.most && (q.pending+j.bytes+size <= q.limit || end == len(names) && size > q.limit && q.pending == 0)
+		if !fits {
+			q.dropped += int64(len(missing))
 		}
 		q.mu.Unlock()
-		if had >= size {
-			j.used = append(j.used, n)
-			continue
-		}
-		if !fits {
+		if !fits && len(missing) > 0 {
 			return false, nil
 		}
-		data, err := pack(n, parts, size)
-		if err != nil {
-			q.log.Warn("prefix cache: state not read", "error", err)
-			return false, err
+		for k, n := range names[i:end] {
+			had, ok := missing[n]
+			if j.names = append(j.names, n); !ok {
+				continue
+			}
+			parts := sections(i + k)
+			data, err := pack(n, parts, fileBytes(parts))
+			if err != nil {
+				q.log.Warn("prefix cache: state not read", "error", err)
+				return false, err
+			}
+			j.files, j.bytes = append(j.files, waiting{n, data, had > 0}), j.bytes+int64(len(data))
 		}
-		j.files, j.bytes = append(j.files, waiting{n, data, had > 0}), j.bytes+size
+		i = end
 	}
 	return true, nil
+}
+
+// missing are the files that are not there as large as they will be, with the sizes that are there, and the bytes to write.
+func (q *queue) missing(names []Name, sections func(i int) []Section) (missing map[Name]int64, size int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	missing = map[Name]int64{}
+	for i, n := range names {
+		if had, want := max(q.tier.size(n), q.queued[n]), fileBytes(sections(i)); had < want {
+			missing[n] = had
+			size += want
+		}
+	}
+	return missing, size
 }
 
 // enqueue hands a job to the background, or drops it.

@@ -59,9 +59,8 @@ type SharedStats struct {
 
 // known is the result of the lookup of a node.
 type known struct {
-	at   time.Time
-	page int64          // size; 0: there is none
-	ends map[Name]int64 // sizes
+	at    time.Time
+	files map[Name]int64 // sizes
 }
 
 const (
@@ -191,14 +190,10 @@ func (s *Shared) sizeOf(n Name) int64 {
 
 // size implements tier.
 func (s *Shared) size(n Name) int64 {
-	k := s.nodes[n.node]
-	switch {
-	case k == nil || s.damaged[n]:
-		return 0
-	case n.rest < 0:
-		return k.page
+	if k := s.nodes[n.node]; k != nil && !s.damaged[n] {
+		return k.files[n]
 	}
-	return k.ends[n]
+	return 0
 }
 
 // entries are the names of a node's entries, as far as it is known.
@@ -206,8 +201,8 @@ func (s *Shared) entries(node Key) (list []Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.nodes[node]; k != nil {
-		for n := range k.ends {
-			if !s.damaged[n] {
+		for n := range k.files {
+			if n.rest >= 0 && !s.damaged[n] {
 				list = append(list, n)
 			}
 		}
@@ -283,11 +278,8 @@ func (s *Shared) put(f *waiting) error {
 	s.stats.Written++
 	s.stats.WrittenBytes += size
 	delete(s.damaged, f.name)
-	if k := s.node(f.name.node); f.name.rest < 0 {
-		k.page = max(k.page, size)
-	} else {
-		k.ends[f.name] = max(k.ends[f.name], size)
-	}
+	k := s.node(f.name.node)
+	k.files[f.name] = max(k.files[f.name], size)
 	return nil
 }
 
@@ -305,7 +297,7 @@ func (s *Shared) node(at Key) *known {
 				}
 			}
 		}
-		k = &known{ends: map[Name]int64{}}
+		k = &known{files: map[Name]int64{}}
 		s.nodes[at] = k
 	}
 	return k
