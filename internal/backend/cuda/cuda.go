@@ -58,7 +58,6 @@ type Backend struct {
 
 	err    error // the first of the operations, until it is reported
 	closed bool
-	meter  meter
 }
 
 var (
@@ -119,6 +118,11 @@ func (b *Backend) Name() string {
 	return fmt.Sprintf("%s %s, compute %d.%d", name, b.info.Name, b.info.Compute[0], b.info.Compute[1])
 }
 
+// Usage implements backend.Meter.
+func (b *Backend) Usage() []backend.Usage {
+	return b.passes.Usage(backend.Usage{Device: b.Name(), Memory: b.info.Memory, Used: b.memory.Taken()}, b.dev.Memory)
+}
+
 // FreeMemory is the free memory of the driver and of slabs, minus the memory that attention
 // will allocate.
 func (b *Backend) FreeMemory() int64 {
@@ -151,7 +155,7 @@ func (b *Backend) Close() error {
 	for _, m := range b.modules {
 		err = errors.Join(err, m.Close())
 	}
-	if closing := b.closeDevice(); err == nil || closing == nil {
+	if closing := b.passes.CloseDevice(b.dev); err == nil || closing == nil {
 		return closing // a lost device has failed in everything before
 	}
 	return err
@@ -178,7 +182,7 @@ func (b *Backend) fail(err error) {
 func (b *Backend) wait() error {
 	err := b.stream.Wait()
 	b.staged.used = 0
-	b.meter.note(&b.passes)
+	b.passes.Note()
 	if b.err != nil {
 		err, b.err = b.err, nil
 	}

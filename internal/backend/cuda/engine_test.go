@@ -320,7 +320,7 @@ func TestPassesWithoutGraphs(t *testing.T) {
 			t.Fatalf("pass %d: other bits", i)
 		}
 	}
-	if b.passes.replayed != 4 || strings.Count(said.String(), "\n") != 1 || !strings.Contains(said.String(), "level=WARN") || !strings.Contains(said.String(), "OUT_OF_MEMORY") {
-		t.Errorf("%d passes were replayed; the log is\n%s", b.passes.replayed, said.String())
+	if b.passes.Replayed != 4 || strings.Count(said.String(), "\n") != 1 || !strings.Contains(said.String(), "level=WARN") || !strings.Contains(said.String(), "OUT_OF_MEMORY") {
+		t.Errorf("%d passes were replayed; the log is\n%s", b.passes.Replayed, said.String())
 	}
 }

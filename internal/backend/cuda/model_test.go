@@ -42,7 +42,7 @@ func TestModelsHaveTheBitsOfTheCPU(t *testing.T) {
 				}
 			}
 			u := b.Usage()[0]
-			if (u.Replayed == 0 || u.Recordings == 0) && c.rounds > 1 || u.Replayed != b.passes.replayed || u.Recorded < int64(u.Recordings) {
+			if (u.Replayed == 0 || u.Recordings == 0) && c.rounds > 1 || u.Replayed != b.passes.Replayed || u.Recorded < int64(u.Recordings) {
 				t.Errorf("usage %+v", u)
 			}
 		})

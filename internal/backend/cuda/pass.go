@@ -13,7 +13,6 @@ import (
 type passes struct {
 	gpu.Passes[*recording]
 	recording *recording   // of the pass that is queued; nil: none is
-	replayed  int64        // passes
 	prepared  atomic.Int64 // passes that were recorded, or made a graph of
 	warned    bool         // that there is a pass without a graph
 	ahead     bool         // they are prepared for and not computed
@@ -184,7 +183,7 @@ func (b *Backend) replay(r *recording) {
 	if b.err != nil || b.passes.ahead {
 		return
 	}
-	b.passes.replayed++
+	b.passes.Replayed++
 	b.passes.Use(r)
 	if r.graph != nil {
 		b.fail(r.graph.Launch())

@@ -104,12 +104,12 @@ func TestPassesAreReplayed(t *testing.T) {
 	for i := range 60 {
 		rows := 1 + rng.IntN(3)
 		ids, want, some := list(rows, towerVocab), list(1+rng.IntN(2), rows), only[rng.IntN(len(only))]
-		before := b.passes.replayed
+		before := b.passes.Replayed
 		got, expected := gpu.run(ids, want, some), cpu.run(ids, want, some)
 		if !slices.Equal(got, expected) {
 			t.Fatalf("pass %d, of %d rows: other bits", i, rows)
 		}
-		replays += int(b.passes.replayed - before)
+		replays += int(b.passes.Replayed - before)
 		switch i {
 		case 30: // other memory
 			gpu.space(13)
@@ -197,11 +197,11 @@ func TestPassesAreForgotten(t *testing.T) {
 	if n := len(b.passes.Known); n != kept {
 		t.Errorf("%d recordings, want %d", n, kept)
 	}
-	before := b.passes.replayed
+	before := b.passes.Replayed
 	w.run([]int32{2}, []int32{0}, nil)       // used last
 	w.run([]int32{2, 3}, []int32{0}, nil)    // the oldest: forgotten
 	w.run([]int32{2, 3, 4}, []int32{0}, nil) // forgotten for its sake
-	if n := b.passes.replayed - before; n != 1 {
+	if n := b.passes.Replayed - before; n != 1 {
 		t.Errorf("%d of three passes were replayed, want one", n)
 	}
 }

@@ -42,7 +42,7 @@ func TestModelsOnTheGPUAndTheCPU(t *testing.T) {
 				}
 			}
 			for i, b := range gpus {
-				if b.passes.replayed == 0 {
+				if b.passes.Replayed == 0 {
 					t.Errorf("no part of a pass was replayed on GPU %d", i)
 				}
 			}

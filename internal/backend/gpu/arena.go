@@ -226,18 +226,3 @@ func (a *Arena[P]) Close() error {
 	clear(a.sizes)
 	return err
 }
-
-// Returns reports whether Free of a piece may return memory to the source. A device that may still use that memory must end its work
-// before.
-func (a *Arena[P]) Returns(at P) bool {
-	size, ok := a.sizes[at]
-	if !ok {
-		return false
-	}
-	for _, s := range a.slabs {
-		if at >= s.at && at < s.at+P(s.bytes) {
-			return s.unused()+size == s.bytes
-		}
-	}
-	return true
-}

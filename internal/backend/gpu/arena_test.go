@@ -128,23 +128,3 @@ func TestArenaUsesTheLastOfTheMemory(t *testing.T) {
 		t.Errorf("%d bytes are taken: %v", a.Taken(), err)
 	}
 }
-
-// TestReturnsIsSetForMemoryOfTheSource checks that only pieces whose memory may go back to the source are told: those alone, and
-// the last of a slab.
-func TestReturnsIsSetForMemoryOfTheSource(t *testing.T) {
-	var a Arena[uint64]
-	a.Init(&source{held: map[uint64]int64{}}, 4<<10)
-	var at [3]uint64
-	for i, bytes := range []int64{256, 300, 2 << 10} {
-		var err error
-		if at[i], err = a.Alloc(bytes); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if a.Returns(at[0]) || a.Returns(at[1]) || !a.Returns(at[2]) || a.Returns(12345) {
-		t.Error("of three pieces")
-	}
-	if err := a.Free(at[0]); err != nil || !a.Returns(at[1]) {
-		t.Errorf("of the last of a slab: %v", err)
-	}
-}

@@ -69,6 +69,8 @@ type Passes[R Recording] struct {
 	Operations, Most int   // of those, and at most
 	Last             R     // the last pass, if it is one that is kept
 	Clock            int64 // of uses
+	Replayed         int64 // passes
+	Meter
 }
 
 // Use notes that a kept recording is used now.

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/gpu"
@@ -56,10 +58,7 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 	}
 	var data bytes.Buffer
 	_ = binary.Write(&data, binary.LittleEndian, &l) // to memory
-	param := b.scratch(data.Len())
-	if b.err == nil {
-		b.fail(b.send(param, data.Bytes()))
-	}
+	param := b.keep(data.Bytes())
 	heads := 2 * a.KVHeads
 	switch {
 	case k.Mem == nil: // those of another layer are read
@@ -92,7 +91,7 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 		part = [2]int{backend.LatentBytes(at.Type, key), backend.LatentBytes(at.Type, tail)}
 	}
 	return layer{
-		Dst: b.address(dst), Q: b.address(q), K: b.address(k), V: b.address(v), QNorm: b.address(a.QNorm), KNorm: b.address(a.KNorm),
+		Dst: b.at(dst), Q: b.at(q), K: b.at(k), V: b.at(v), QNorm: b.at(a.QNorm), KNorm: b.at(a.KNorm),
 		Heads: i32(a.Heads), KVHeads: i32(a.KVHeads), Key: i32(key), Tail: i32(tail), Value: i32(a.Values()), Head: i32(a.Queries() / a.Heads),
 		Kind: map[dtype.Type]int32{dtype.F32: 0, dtype.F16: 1, dtype.I8: 2, dtype.I4: 3}[at.Type], Page: i32(at.Page), Part0: i32(part[0]), Part1: i32(part[1]),
 		Latent: flag(a.Latent > 0), Gate: flag(a.Gate), Window: i32(min(a.Window, backend.MaxWindow)), Ahead: i32(a.Ahead()), Pairs: i32(len(a.Freqs)),
@@ -101,21 +100,43 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 	}
 }
 
-// rotation is the cosines and sines of the rows' angles, [rows][2][pairs], which the host computes. Layers of a pass that rotate alike
-// have one.
+// rotation is cosines and sines of rows' angles, [rows][2][pairs], which the host computes. Layers of a pass that rotate alike have
+// one, and a pass that is submitted again gets those of its own positions.
+type rotation struct {
+	at       driver.Ptr
+	freqs    []float32
+	sections []uint8
+	turn     float32
+	rows     int
+	data     []byte
+}
+
+// rotation is the address of the table for a layer; 0: it has none.
 func (b *Backend) rotation(a *backend.Attention, rows int, batch []backend.Seq) driver.Ptr {
-	n := len(a.Freqs)
-	if n == 0 || b.err != nil {
+	if len(a.Freqs) == 0 || b.err != nil {
 		return 0
 	}
-	key := ""
-	if b.inPass {
-		key = fmt.Sprint(a.Freqs, string(a.Sections), a.Turn)
-		if at, ok := b.turns[key]; ok {
-			return at
+	t := rotation{freqs: a.Freqs, sections: a.Sections, turn: cmp.Or(a.Turn, 1), rows: rows}
+	r := b.passes.recording
+	if r == nil {
+		return b.keep(t.table(batch))
+	}
+	for i := range r.turns {
+		if x := &r.turns[i]; x.rows == rows && x.turn == t.turn && slices.Equal(x.freqs, t.freqs) && slices.Equal(x.sections, t.sections) {
+			return x.at
 		}
 	}
-	factor, table := cmp.Or(a.Turn, 1), make([]float32, 2*rows*n)
+	t.at = b.keep(t.table(batch))
+	r.turns = append(r.turns, t)
+	return t.at
+}
+
+// table is the bytes of the table for the positions of a batch, valid until the next call.
+func (t *rotation) table(batch []backend.Seq) []byte {
+	n := len(t.freqs)
+	if t.data == nil {
+		t.data = make([]byte, 8*t.rows*n)
+	}
 	for i := range batch {
 		s := &batch[i]
 		for j := range s.N {
@@ -123,30 +144,17 @@ func (b *Backend) rotation(a *backend.Attention, rows int, batch []backend.Seq) 
 			if s.Positions != nil {
 				position = s.Positions[j]
 			}
-			to := table[2*(s.First+j)*n:][:2*n]
-			for p, f := range a.Freqs {
+			to := t.data[8*(s.First+j)*n:][:8*n]
+			for p, f := range t.freqs {
 				axis := 0
-				if a.Sections != nil {
-					axis = int(a.Sections[p])
+				if t.sections != nil {
+					axis = int(t.sections[p])
 				}
 				sin, cos := exactmath.Sincos32(float32(position[axis]) * f)
-				to[p], to[n+p] = cos*factor, sin*factor
+				binary.LittleEndian.PutUint32(to[4*p:], math.Float32bits(cos*t.turn))
+				binary.LittleEndian.PutUint32(to[4*(n+p):], math.Float32bits(sin*t.turn))
 			}
 		}
 	}
-	var data bytes.Buffer
-	_ = binary.Write(&data, binary.LittleEndian, table) // to memory
-	var at driver.Ptr
-	if b.inPass { // it stays until the end of the pass
-		var err error
-		if at, err = b.memory.Alloc(int64(data.Len())); err != nil {
-			b.fail(err)
-			return 0
-		}
-		b.turns[key] = at
-	} else {
-		at = b.scratch(data.Len())
-	}
-	b.fail(b.send(at, data.Bytes()))
-	return at
+	return t.data
 }

@@ -74,12 +74,20 @@ var modelCases = []modelCase{
 }
 
 // modelsHaveTheBitsOfTheCPU compares whole models: prompts, drafts that are verified and rolled back, the head's chains, the state.
+// Passes of a shape that comes again are submitted again.
 func modelsHaveTheBitsOfTheCPU(t *testing.T, b *Backend) {
 	for _, c := range modelCases {
 		t.Run(fmt.Sprintf("%s, %d bits, keys of %d bits", c.name, c.o.Quantize, c.o.KVBits), func(t *testing.T) {
 			dir := golden.Dir(t, c.name)
 			want := modeltest.Dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), dir, c.o, 3)
+			before := b.passes.Replayed
 			got := modeltest.Dialog(t, b, dir, c.o, 3)
+			if u := b.Usage()[0]; u.Replayed != b.passes.Replayed || b.passes.Replayed == before || u.Recorded == 0 {
+				t.Errorf("usage %+v, %d passes were submitted again before", u, before)
+			}
+			if n := len(b.passes.Known); n > 0 {
+				t.Errorf("%d recordings of a model that was closed are kept", n)
+			}
 			for i, w := range want {
 				if i >= len(got) || got[i] != w {
 					t.Fatalf("step %d of %d differs", i, len(want))

@@ -7,6 +7,9 @@ import (
 // maxKeys is the most numbers of a key or of a vision tower's head.
 const maxKeys = 256
 
+// deltaSeqs bounds the sequences whose recurrences run side by side. The number of sequences is not part of a pass's shape.
+const deltaSeqs = 16
+
 // DeltaNet runs a Gated DeltaNet layer.
 func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Place, in backend.DeltaInput, batch []backend.Seq) {
 	backend.CheckDeltaNet(dst, d, &in)
@@ -24,18 +27,15 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 		neighbors = d.Share()
 	}
 	mixed := b.scratch(4 * rows * (2*d.KeyHeads*d.KeyDim + d.ValueHeads*d.ValueDim + d.KeyHeads + 2*d.ValueHeads))
-	seqs := min(len(batch), rows)
-	if !b.inPass {
-		seqs = len(batch)
-	}
-	copies := b.scratch(4 * max(1, seqs) * d.ValueHeads * d.KeyDim * d.ValueDim)
-	b.launch("delta_mix", [3]int{d.KeyHeads, rows, 1}, call, b.address(in.QKV), b.address(in.A), b.address(in.B), b.address(d.Conv), b.address(d.DecayRate), b.address(d.DecayBias), mixed,
+	seqs := min(rows, deltaSeqs)
+	copies := b.scratch(4 * seqs * d.ValueHeads * d.KeyDim * d.ValueDim)
+	b.launch("delta_mix", [3]int{d.KeyHeads, rows, 1}, call, b.at(in.QKV), b.at(in.A), b.at(in.B), b.at(d.Conv), b.at(d.DecayRate), b.at(d.DecayBias), mixed,
 		at.Delta, in.QKV.Stride, in.A.Stride, in.B.Stride, d.Conv.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
 	strips := (d.ValueDim + rowThreads - 1) / rowThreads
-	b.launch("delta_recur", [3]int{d.ValueHeads * strips, len(batch), 1}, call, b.address(dst), mixed, copies,
+	b.launch("delta_recur", [3]int{d.ValueHeads * strips, seqs, 1}, call, b.at(dst), mixed, copies,
 		at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.KeyDim, d.ValueDim, rows)
-	b.launch("delta_gate", [3]int{d.ValueHeads, rows, 1}, call, b.address(dst), b.address(in.Z), b.address(d.Norm), dst.Stride, in.Z.Stride, d.ValueDim, d.SigmoidGate, d.Eps)
-	b.launch("delta_keep", columns(len(batch), max(d.Channels(), d.ValueHeads)), call, b.address(in.QKV), mixed,
+	b.launch("delta_gate", [3]int{d.ValueHeads, rows, 1}, call, b.at(dst), b.at(in.Z), b.at(d.Norm), dst.Stride, in.Z.Stride, d.ValueDim, d.SigmoidGate, d.Eps)
+	b.launch("delta_keep", columns(seqs, max(d.Channels(), d.ValueHeads)), call, b.at(in.QKV), mixed,
 		at.Delta, in.QKV.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
 }
 
@@ -53,6 +53,6 @@ func (b *Backend) Mix(dst, q, k, v backend.Tensor, heads int, scale float32) {
 	}
 	eachRows(q.Rows, func(from, to int) {
 		dst, q := dst.RowRange(from, to), q.RowRange(from, to)
-		b.launch("mix", [3]int{q.Rows, heads, 1}, b.address(dst), b.address(q), b.address(k), b.address(v), dst.Stride, q.Stride, k.Stride, v.Stride, k.Rows, dim, scale)
+		b.launch("mix", [3]int{q.Rows, heads, 1}, b.at(dst), b.at(q), b.at(k), b.at(v), dst.Stride, q.Stride, k.Stride, v.Stride, k.Rows, dim, scale)
 	})
 }

@@ -40,7 +40,7 @@ func (b *Backend) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 	logits := b.work(n, experts)
 	b.product(from, b.weight(e.Router), &backend.Product{Dst: logits, W: e.Router}, own)
 	chosen, weights, slots := b.scratch(4*choices), b.scratch(4*choices), b.scratch(4*choices)
-	b.launch("choose", [3]int{n, 1, 1}, b.address(logits), b.address(e.Bias), b.address(e.PerExpert), weights, chosen,
+	b.launch("choose", [3]int{n, 1, 1}, b.at(logits), b.at(e.Bias), b.at(e.PerExpert), weights, chosen,
 		logits.Stride, experts, e.TopK, e.Sigmoid, e.Groups, e.TopGroups, e.Normalize, cmp.Or(e.Scale, 1))
 	r.jobs, r.sources = b.scratch(16+16*r.most), b.scratch(4*choices)
 	b.launch("assign", [3]int{1, 1, 1}, chosen, slots, r.sources, r.jobs, choices, experts, e.TopK)
@@ -54,7 +54,7 @@ func (b *Backend) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 		weight = b.work(n, 1)
 		b.product(x, b.weight(e.SharedRouter), &backend.Product{Dst: weight, W: e.SharedRouter}, &known)
 	}
-	b.launch("combine", columns(n, x.Cols), b.address(dst), b.address(answers), weights, b.address(shared), b.address(weight), slots, dst.Stride, x.Cols, e.TopK)
+	b.launch("combine", columns(n, x.Cols), b.at(dst), b.at(answers), weights, b.at(shared), b.at(weight), slots, dst.Stride, x.Cols, e.TopK)
 }
 
 // gated is down(f(gate x)*up x), for n rows: of x or, by jobs, of slots. known is the existing forms of x.

@@ -35,11 +35,11 @@ func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
 func (b *Backend) each(x backend.Tensor, w *weight, p *backend.Product) {
 	in, out := x.Cols/w.Count(), p.Dst.Cols/w.Count()
 	for i := range w.Count() {
-		next := b.next
+		next := *b.space()
 		var known []rows
 		part := x.ColRange(i*in, i*in+w.Cols())
 		b.multiply(b.prepare(part, w, &known), w, i, &backend.Product{Dst: p.Dst.ColRange(i*out, i*out+w.Rows()), Add: p.Add}, 0, w.l.Tiles, routed{})
-		b.next = next // the device runs in order
+		b.space().next = next.next // the device runs in order
 	}
 }
 
@@ -66,7 +66,7 @@ func (b *Backend) prepare(x backend.Tensor, w *weight, known *[]rows) rows {
 			return in
 		}
 	}
-	in := rows{at: b.address(x), rows: x.Rows, cols: x.Cols, stride: x.Stride}
+	in := rows{at: b.at(x), rows: x.Rows, cols: x.Cols, stride: x.Stride}
 	if w.turns() {
 		b.transform(&in, w)
 	}
@@ -113,7 +113,7 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 	}
 	launch := func(from, n, parts int) {
 		b.launch(name, [3]int{tiles, parts, 1}, w.head, in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from), in.at+driver.Ptr(4*from*in.stride),
-			b.address(p.Dst.RowRange(from, p.Dst.Rows)), b.address(p.Bias), only, r.jobs, r.sources, matrix, in.tailRows, in.coded, in.stride, p.Dst.Stride, n, p.Add)
+			b.at(p.Dst.RowRange(from, p.Dst.Rows)), b.at(p.Bias), only, r.jobs, r.sources, matrix, in.tailRows, in.coded, in.stride, p.Dst.Stride, n, p.Add)
 	}
 	if r.jobs != 0 {
 		launch(0, 0, r.most)

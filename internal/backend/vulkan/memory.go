@@ -21,8 +21,14 @@ type memory struct {
 
 func (m *memory) Bytes() int64 { return m.bytes }
 
-// source is where the arena takes its memory from. Memory is freed only when no work uses it.
-type source struct{ driver.Device }
+// source is where the arena takes its memory from.
+type source struct {
+	driver.Device
+	queue *queue
+}
+
+// Free returns memory when no queued work uses it.
+func (s source) Free(at driver.Ptr) error { return errors.Join(s.queue.wait(), s.Device.Free(at)) }
 
 func (s source) Full(err error) bool {
 	return errors.Is(err, driver.OutOfDeviceMemory) || errors.Is(err, driver.OutOfHostMemory) || errors.Is(err, driver.TooManyObjects)
@@ -38,14 +44,6 @@ func (s source) Explain(err error, needed, taken int64) error {
 }
 
 var _ gpu.Source[driver.Ptr] = source{}
-
-// free frees memory when no queued work uses it: the arena may return it to the driver.
-func (b *Backend) free(at driver.Ptr) {
-	if b.memory.Returns(at) {
-		b.fail(b.queue.wait())
-	}
-	b.fail(b.memory.Free(at))
-}
 
 // Alloc returns zeroed memory.
 func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
@@ -77,7 +75,8 @@ func (b *Backend) Free(t backend.Tensor) {
 		return
 	}
 	m.freed = true
-	b.free(m.at)
+	b.passes.Forget(m)
+	b.fail(b.memory.Free(m.at))
 }
 
 // Write copies src into dst.
@@ -109,8 +108,7 @@ func (b *Backend) WriteBytes(dst backend.Tensor, src []byte) error {
 	if err = b.send(from, src); err == nil {
 		b.copyRows(to, dst.Stride, from, dst.Cols, dst.Rows, dst.Cols, dst.Type.Size())
 	}
-	b.free(from)
-	return err
+	return errors.Join(err, b.memory.Free(from))
 }
 
 // Host copies t's numbers to the host.
@@ -138,7 +136,7 @@ func (b *Backend) ReadBytes(dst []byte, src backend.Tensor) error {
 		if err != nil {
 			return err
 		}
-		defer b.free(to)
+		defer func() { b.fail(b.memory.Free(to)) }()
 		b.copyRows(to, src.Cols, from, src.Stride, src.Rows, src.Cols, src.Type.Size())
 		from = to
 	}
@@ -160,7 +158,7 @@ const readPiece = 16 << 20
 func (b *Backend) Copy(dst, src backend.Tensor) {
 	backend.CheckCopy(dst, src)
 	b.begin()
-	b.copyRows(b.address(dst), dst.Stride, b.address(src), src.Stride, dst.Rows, dst.Cols, dst.Type.Size())
+	b.copyRows(b.at(dst), dst.Stride, b.at(src), src.Stride, dst.Rows, dst.Cols, dst.Type.Size())
 }
 
 // solid reports whether a tensor has no gaps between its rows.
@@ -185,7 +183,7 @@ func (b *Backend) copyRows(to driver.Ptr, toStride int, from driver.Ptr, fromStr
 }
 
 func (b *Backend) copyBytes(to, from driver.Ptr, bytes int64) {
-	c, err := b.queue.commands()
+	c, err := b.commands()
 	if err != nil {
 		b.fail(err)
 		return
@@ -242,18 +240,39 @@ func (b *Backend) send(to driver.Ptr, data []byte) error {
 	return nil
 }
 
+// scratch is the working memory of operations: a list of pieces, which the operations share. Those of passes do not move unless one
+// has to grow, and then recorded passes are dropped.
+type scratch struct {
+	pieces []piece
+	next   int // piece of the running operation
+}
+
+type piece struct {
+	at    driver.Ptr
+	bytes int64
+}
+
+// space is the scratch of the running operation.
+func (b *Backend) space() *scratch {
+	if b.passes.recording == nil {
+		return &b.outside
+	}
+	return &b.within
+}
+
 // scratch is memory for the running operation, with undefined contents. Every call gives another piece.
 func (b *Backend) scratch(bytes int) driver.Ptr {
-	if b.next == len(b.pieces) {
-		b.pieces = append(b.pieces, piece{})
+	s := b.space()
+	if s.next == len(s.pieces) {
+		s.pieces = append(s.pieces, piece{})
 	}
-	p := &b.pieces[b.next]
-	b.next++
+	p := &s.pieces[s.next]
+	s.next++
 	if int64(bytes) <= p.bytes {
 		return p.at
 	}
 	if p.bytes > 0 {
-		b.free(p.at)
+		b.retire(p.at)
 	}
 	*p = piece{bytes: int64(bytes)}
 	var err error

@@ -91,6 +91,7 @@ func (b *Backend) Probe(levels []Level) error {
 // setLevel changes the level, and drops the kernels of another one.
 func (b *Backend) setLevel(level Level) {
 	b.opts.Level = level
+	b.fail(errors.Join(b.passes.Clear(), b.queue.wait()))
 	for name, k := range b.kernels {
 		k.Close()
 		delete(b.kernels, name)
@@ -103,7 +104,7 @@ func (b *Backend) probe(x, y, z []float32) (string, error) {
 	var at [4]driver.Ptr
 	defer func() {
 		for _, p := range at {
-			b.free(p)
+			b.fail(b.memory.Free(p))
 		}
 	}()
 	for i, bytes := range []int{4 * n, 4 * n, 4 * n, 4 * n * len(probed)} {

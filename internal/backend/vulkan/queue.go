@@ -1,22 +1,25 @@
 package vulkan
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
 )
 
 // queue records operations in command buffers, and submits each when it is full or its results are needed.
 type queue struct {
-	dev   driver.Device
-	slots [queueSlots]slot
-	at    int  // the slot that is being recorded, or is next
-	open  bool // it is being recorded
-	count int  // operations in it
-	last  uint64
+	dev  driver.Device
+	open *buffer   // it is being recorded
+	idle []*buffer // submitted and not kept, oldest first
+	last uint64    // submission
 }
 
-type slot struct {
+// buffer is a command buffer.
+type buffer struct {
 	c         driver.Commands
-	submitted uint64
+	count     int    // operations
+	submitted uint64 // last; 0: never
 }
 
 // A device computes a command buffer while the next one is recorded.
@@ -25,55 +28,62 @@ const (
 	queueMost  = 64 // operations of a command buffer
 )
 
-func (q *queue) init(dev driver.Device) error {
-	q.dev = dev
-	for i := range q.slots {
-		c, err := dev.Commands()
-		if err != nil {
-			return err
-		}
-		q.slots[i].c = c
+// begin is an empty command buffer.
+func (q *queue) begin() (*buffer, error) {
+	f := new(buffer)
+	var err error
+	if len(q.idle) < queueSlots {
+		f.c, err = q.dev.Commands()
+	} else {
+		f, q.idle = q.idle[0], slices.Delete(q.idle, 0, 1)
+		err = q.dev.Wait(f.submitted)
 	}
-	return nil
+	if err != nil {
+		return nil, err
+	}
+	f.count = 0
+	return f, f.c.Begin()
 }
 
 // commands is the command buffer for the next operation.
 func (q *queue) commands() (driver.Commands, error) {
-	if q.open && q.count >= queueMost {
+	if q.open != nil && q.open.count >= queueMost {
 		if err := q.flush(); err != nil {
 			return nil, err
 		}
 	}
-	s := &q.slots[q.at]
-	if !q.open {
-		if err := q.dev.Wait(s.submitted); err != nil {
+	if q.open == nil {
+		f, err := q.begin()
+		if err != nil {
 			return nil, err
 		}
-		if err := s.c.Begin(); err != nil {
-			return nil, err
-		}
-		q.open, q.count = true, 0
+		q.open = f
 	}
-	q.count++
-	return s.c, nil
+	q.open.count++
+	return q.open.c, nil
 }
 
 // flush submits what was recorded.
 func (q *queue) flush() error {
-	if !q.open {
+	f := q.open
+	if f == nil {
 		return nil
 	}
-	s := &q.slots[q.at]
-	q.open, q.at = false, (q.at+1)%queueSlots
-	if err := s.c.End(); err != nil {
+	q.open = nil
+	q.idle = append(q.idle, f)
+	if err := f.c.End(); err != nil {
 		return err
 	}
-	n, err := q.dev.Submit(s.c)
-	if err != nil {
-		return err
+	return q.submit(f)
+}
+
+// submit has the device execute a command buffer that was recorded.
+func (q *queue) submit(f *buffer) error {
+	n, err := q.dev.Submit(f.c)
+	if err == nil {
+		f.submitted, q.last = n, n
 	}
-	s.submitted, q.last = n, n
-	return nil
+	return err
 }
 
 // wait submits what was recorded, and returns when everything has ended.
@@ -84,12 +94,12 @@ func (q *queue) wait() error {
 	return q.dev.Wait(q.last)
 }
 
+// close waits, and frees all command buffers that are not kept.
 func (q *queue) close() error {
 	err := q.wait()
-	for i := range q.slots {
-		if c := q.slots[i].c; c != nil {
-			c.Close()
-		}
+	for _, f := range q.idle {
+		f.c.Close()
 	}
-	return err
+	q.idle = nil
+	return errors.Join(err)
 }

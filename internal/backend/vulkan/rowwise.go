@@ -25,7 +25,7 @@ func (b *Backend) Fill(dst backend.Tensor, x float32) {
 	b.begin()
 	eachRows(dst.Rows, func(from, to int) {
 		t := dst.RowRange(from, to)
-		b.launch("fill", columns(t.Rows, t.Cols), b.address(t), t.Stride, t.Cols, x)
+		b.launch("fill", columns(t.Rows, t.Cols), b.at(t), t.Stride, t.Cols, x)
 	})
 }
 
@@ -34,7 +34,7 @@ func (b *Backend) Gather(dst, x backend.Tensor, rows []int32) {
 	backend.CheckGather(dst, x, rows)
 	b.begin()
 	call := b.listsOf(backend.Pass{Want: rows})
-	b.launch("gather", columns(dst.Rows, dst.Cols), b.address(dst), b.address(x), call, dst.Stride, x.Stride, x.Cols)
+	b.launch("gather", columns(dst.Rows, dst.Cols), b.at(dst), b.at(x), call, dst.Stride, x.Stride, x.Cols)
 }
 
 // RMSNorm normalizes the rows of x.
@@ -43,7 +43,7 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	b.begin()
 	eachRows(x.Rows, func(from, to int) {
 		dst, x := dst.RowRange(from, to), x.RowRange(from, to)
-		b.launch("rms_norm", [3]int{x.Rows, 1, 1}, b.address(dst), b.address(x), b.address(gain), dst.Stride, x.Stride, x.Cols, eps)
+		b.launch("rms_norm", [3]int{x.Rows, 1, 1}, b.at(dst), b.at(x), b.at(gain), dst.Stride, x.Stride, x.Cols, eps)
 	})
 }
 
@@ -53,7 +53,7 @@ func (b *Backend) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 	b.begin()
 	eachRows(x.Rows, func(from, to int) {
 		dst, x := dst.RowRange(from, to), x.RowRange(from, to)
-		b.launch("layer_norm", [3]int{x.Rows, 1, 1}, b.address(dst), b.address(x), b.address(gain), b.address(bias), dst.Stride, x.Stride, x.Cols, eps)
+		b.launch("layer_norm", [3]int{x.Rows, 1, 1}, b.at(dst), b.at(x), b.at(gain), b.at(bias), dst.Stride, x.Stride, x.Cols, eps)
 	})
 }
 
@@ -63,7 +63,7 @@ func (b *Backend) NormAdd(dst, x, gain backend.Tensor, eps, scale float32) {
 	b.begin()
 	eachRows(x.Rows, func(from, to int) {
 		dst, x := dst.RowRange(from, to), x.RowRange(from, to)
-		b.launch("norm_add", [3]int{x.Rows, 1, 1}, b.address(dst), b.address(x), b.address(gain), dst.Stride, x.Stride, x.Cols, eps, scale)
+		b.launch("norm_add", [3]int{x.Rows, 1, 1}, b.at(dst), b.at(x), b.at(gain), dst.Stride, x.Stride, x.Cols, eps, scale)
 	})
 }
 
@@ -73,7 +73,7 @@ func (b *Backend) Cap(x backend.Tensor, c float32) {
 	b.begin()
 	eachRows(x.Rows, func(from, to int) {
 		x := x.RowRange(from, to)
-		b.launch("cap", columns(x.Rows, x.Cols), b.address(x), x.Stride, x.Cols, c)
+		b.launch("cap", columns(x.Rows, x.Cols), b.at(x), x.Stride, x.Cols, c)
 	})
 }
 
@@ -87,7 +87,7 @@ func (b *Backend) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
 func (b *Backend) glu(dst, gate, up backend.Tensor, f backend.Activation) {
 	eachRows(dst.Rows, func(from, to int) {
 		dst, gate, up := dst.RowRange(from, to), gate.RowRange(from, to), up.RowRange(from, to)
-		b.launch("glu", columns(dst.Rows, dst.Cols), b.address(dst), b.address(gate), b.address(up), dst.Stride, gate.Stride, up.Stride, dst.Cols, f == backend.GELUTanh)
+		b.launch("glu", columns(dst.Rows, dst.Cols), b.at(dst), b.at(gate), b.at(up), dst.Stride, gate.Stride, up.Stride, dst.Cols, f == backend.GELUTanh)
 	})
 }
 
@@ -97,7 +97,7 @@ func (b *Backend) GELU(dst, x backend.Tensor, tanh bool) {
 	b.begin()
 	eachRows(dst.Rows, func(from, to int) {
 		dst, x := dst.RowRange(from, to), x.RowRange(from, to)
-		b.launch("gelu", columns(dst.Rows, dst.Cols), b.address(dst), b.address(x), dst.Stride, x.Stride, x.Cols, tanh)
+		b.launch("gelu", columns(dst.Rows, dst.Cols), b.at(dst), b.at(x), dst.Stride, x.Stride, x.Cols, tanh)
 	})
 }
 
@@ -107,7 +107,7 @@ func (b *Backend) Rotate(x, cos, sin backend.Tensor, heads int) {
 	b.begin()
 	eachRows(x.Rows, func(from, to int) {
 		x, cos, sin := x.RowRange(from, to), cos.RowRange(from, to), sin.RowRange(from, to)
-		b.launch("rotate", columns(x.Rows, x.Cols/2), b.address(x), b.address(cos), b.address(sin), x.Stride, cos.Stride, sin.Stride, heads, cos.Cols)
+		b.launch("rotate", columns(x.Rows, x.Cols/2), b.at(x), b.at(cos), b.at(sin), x.Stride, cos.Stride, sin.Stride, heads, cos.Cols)
 	})
 }
 
@@ -116,6 +116,6 @@ func (b *Backend) Convolve(dst, x backend.Tensor, c *backend.Convolution, batch 
 	backend.CheckConvolve(dst, x, c)
 	b.begin()
 	call, taps := b.listsOf(backend.Pass{Batch: batch}), c.Base.Rows
-	b.launch("convolve", columns(dst.Rows, dst.Cols), b.address(x), b.address(c.Base), b.address(c.Delta), b.address(dst), call,
+	b.launch("convolve", columns(dst.Rows, dst.Cols), b.at(x), b.at(c.Base), b.at(c.Delta), b.at(dst), call,
 		x.Stride, c.Base.Stride, c.Delta.Stride, dst.Stride, x.Cols, taps, c.Delta.Cols/taps, c.Add)
 }

@@ -38,14 +38,12 @@ type Backend struct {
 	weights    map[*weight]struct{}
 	staged     pinned
 	stagedUsed int
-	host       pinned // the last result of Host
-	pieces     []piece
-	next       int // piece of the running operation
+	host       pinned  // the last result of Host
+	within     scratch // of operations of passes
+	outside    scratch // of others
 	call       callBlock
 	queue      queue
-	lists      backend.Pass // of the pass that is queued
-	inPass     bool
-	turns      map[string]driver.Ptr // rotations of the running pass
+	passes     passes
 	best       []backend.Best
 	lister     backend.Lister
 
@@ -53,7 +51,10 @@ type Backend struct {
 	closed bool
 }
 
-var _ backend.Backend = (*Backend)(nil)
+var (
+	_ backend.Backend = (*Backend)(nil)
+	_ backend.Meter   = (*Backend)(nil)
+)
 
 // pinned is memory of the host that the device can copy.
 type pinned struct {
@@ -61,24 +62,17 @@ type pinned struct {
 	at   driver.Ptr
 }
 
-// piece is working memory of operations.
-type piece struct {
-	at    driver.Ptr
-	bytes int64
-}
-
 // New makes a backend of an open device, which the backend closes.
 func New(dev driver.Device, info driver.Info, o Options) (*Backend, error) {
 	o.Slab, o.Staging, o.Log = cmp.Or(o.Slab, 256<<20), cmp.Or(o.Staging, 16<<20), cmp.Or(o.Log, slog.Default())
-	b := &Backend{dev: dev, info: info, opts: o, kernels: map[string]driver.Kernel{}, weights: map[*weight]struct{}{}, turns: map[string]driver.Ptr{}}
-	b.memory.Init(source{dev}, o.Slab)
+	b := &Backend{dev: dev, info: info, opts: o, kernels: map[string]driver.Kernel{}, weights: map[*weight]struct{}{}}
+	b.memory.Init(source{dev, &b.queue}, o.Slab)
+	b.passes.Most = maxOperations
 	var err error
 	if b.modules, err = readModules(o.Kernels, &info); err != nil {
 		return nil, err
 	}
-	if err := b.queue.init(dev); err != nil {
-		return nil, err
-	}
+	b.queue.dev = dev
 	b.staged.data, b.staged.at, err = dev.Pin(o.Staging)
 	return b, err
 }
@@ -90,6 +84,11 @@ func (b *Backend) Name() string {
 		name = fmt.Sprintf("vulkan:%d", n-1)
 	}
 	return fmt.Sprintf("%s %s, level %d", name, b.info.Name, b.opts.Level)
+}
+
+// Usage implements backend.Meter.
+func (b *Backend) Usage() []backend.Usage {
+	return b.passes.Usage(backend.Usage{Device: b.Name(), Memory: b.info.Memory, Used: b.memory.Taken()}, b.dev.Memory)
 }
 
 // FreeMemory is the free memory of the driver and of slabs.
@@ -107,7 +106,7 @@ func (b *Backend) Close() error {
 		return nil
 	}
 	b.closed = true
-	err := b.queue.close()
+	err := errors.Join(b.passes.Clear(), b.queue.close())
 	for w := range b.weights {
 		b.Unload(w)
 	}
@@ -115,7 +114,7 @@ func (b *Backend) Close() error {
 	if b.host.data != nil {
 		err = errors.Join(err, b.dev.Unpin(b.host.at))
 	}
-	if closing := b.dev.Close(); err == nil || closing == nil {
+	if closing := b.passes.CloseDevice(b.dev); err == nil || closing == nil {
 		return closing // a lost device has failed in everything before
 	}
 	return err
@@ -132,6 +131,7 @@ func (b *Backend) fail(err error) {
 func (b *Backend) wait() error {
 	err := b.queue.wait()
 	b.stagedUsed = 0
+	b.passes.Note()
 	if b.err != nil {
 		err, b.err = b.err, nil
 	}
@@ -139,9 +139,18 @@ func (b *Backend) wait() error {
 }
 
 // begin is called first by every operation: the working memory of the previous one is free.
-func (b *Backend) begin() { b.next = 0 }
+func (b *Backend) begin() { b.within.next, b.outside.next = 0, 0 }
 
-// address is that of a tensor's first number; 0 for the zero Tensor.
+// at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is dropped with its memory.
+func (b *Backend) at(t backend.Tensor) driver.Ptr {
+	p := b.address(t)
+	if m, ok := t.Mem.(*memory); ok {
+		b.passes.note(m)
+	}
+	return p
+}
+
+// address is at for memory that is not part of a pass's shape: that of sequences. It is 0 for the zero Tensor.
 func (b *Backend) address(t backend.Tensor) driver.Ptr {
 	if t.Mem == nil {
 		return 0
@@ -196,7 +205,7 @@ func (b *Backend) launch(name string, groups [3]int, args ...any) {
 	if len(b.args) > driver.PushBytes {
 		panic(fmt.Sprintf("vulkan: %s has %d bytes of arguments", name, len(b.args)))
 	}
-	c, err := b.queue.commands()
+	c, err := b.commands()
 	if err != nil {
 		b.fail(err)
 		return

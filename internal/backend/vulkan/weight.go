@@ -185,7 +185,8 @@ func (b *Backend) Unload(bw backend.Weight) {
 		return
 	}
 	delete(b.weights, w)
-	b.free(w.head)
+	b.passes.Forget(w)
+	b.fail(b.memory.Free(w.head))
 }
 
 // weight is w for an operation.
@@ -197,6 +198,7 @@ func (b *Backend) weight(bw backend.Weight) *weight {
 	if _, ok := b.weights[w]; !ok {
 		panic("vulkan: weight that was unloaded")
 	}
+	b.passes.note(w)
 	return w
 }
 
@@ -209,5 +211,5 @@ func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32, f
 	backend.CheckEmbed(dst, table, ids)
 	b.begin()
 	call := b.listsOf(backend.Pass{IDs: ids})
-	b.launch("embed", columns(dst.Rows, dst.Cols), w.head, b.address(dst), call, dst.Stride, cmp.Or(factor, 1))
+	b.launch("embed", columns(dst.Rows, dst.Cols), w.head, b.at(dst), call, dst.Stride, cmp.Or(factor, 1))
 }

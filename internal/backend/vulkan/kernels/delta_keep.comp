@@ -7,9 +7,7 @@
 // A workgroup has 64 channels of a sequence.
 layout(local_size_x = 64) in;
 layout(push_constant, scalar) uniform Args { Call call; Floats qkv, mixed; int layer, qkvStride, keyHeads, valueHeads, keys, values, taps, rows; } g;
-void main() {
-  int c = int(gl_GlobalInvocationID.x), owner = int(gl_WorkGroupID.y);
-  if (owner >= g.call.seqs) return;
+void keep(int c, int owner) {
   Seq s = g.call.seq.v[owner];
   Recurrent mem = memoryOf(g.call, s, g.layer);
   if (s.n == 0) return;
@@ -25,4 +23,8 @@ void main() {
     if (c < g.keyHeads * g.keys) mem.keys.v[d * mem.keysStride + c] = g.mixed.v[key + r * g.keyHeads * g.keys + c];
     if (c < g.valueHeads) mem.decays.v[d * mem.decaysStride + c] = g.mixed.v[decays + r * g.valueHeads + c];
   }
+}
+
+void main() {
+  for (int owner = int(gl_WorkGroupID.y); owner < g.call.seqs; owner += int(gl_NumWorkGroups.y)) keep(int(gl_GlobalInvocationID.x), owner);
 }

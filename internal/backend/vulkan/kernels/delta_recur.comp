@@ -9,14 +9,12 @@
 layout(local_size_x = 64) in;
 layout(push_constant, scalar) uniform Args {
   Call call;
-  Floats dst, mixed, copies; // copies: [seqs][valueHeads][keys][values]
+  Floats dst, mixed, copies; // copies: [sequences side by side][valueHeads][keys][values]
   int layer, dstStride, keyHeads, valueHeads, neighbors, keys, values, rows;
 } g;
 
-void main() {
-  int strips = (g.values + 63) / 64, h = int(gl_WorkGroupID.x) / strips, col = int(gl_WorkGroupID.x) % strips * 64 + int(gl_LocalInvocationID.x);
-  int owner = int(gl_WorkGroupID.y), keys = g.keys, m = h / g.neighbors % g.keyHeads;
-  if (col >= g.values || owner >= g.call.seqs) return;
+// recur is the recurrence of a column of a value head of a sequence. m is its key head.
+void recur(int owner, int h, int m, int col, int keys) {
   int key = g.rows * g.keyHeads * keys, value = 2 * key, kqs = value + g.rows * g.valueHeads * g.values, decays = kqs + g.rows * g.keyHeads, betas = decays + g.rows * g.valueHeads;
   Seq s = g.call.seq.v[owner];
   Recurrent mem = memoryOf(g.call, s, g.layer);
@@ -29,7 +27,7 @@ void main() {
   for (int t = 0; t < s.n; t++) {
     int r = s.first + t, head = (r * g.keyHeads + m) * keys;
     if (t == s.n - s.drafts) { // what follows may be rejected
-      int copy_ = (owner * g.valueHeads + h) * keys * g.values + col;
+      int copy_ = (int(gl_WorkGroupID.y) * g.valueHeads + h) * keys * g.values + col;
       for (int c = 0; c < keys; c++) g.copies.v[copy_ + c * g.values] = state.v[at + c * stride];
       state = g.copies, at = copy_, stride = g.values;
     }
@@ -46,4 +44,11 @@ void main() {
     if (t >= s.n - s.drafts) mem.deltas.v[(t - s.n + s.drafts) * mem.deltasStride + h * g.values + col] = delta;
     for (int c = 0; c < keys; c++) state.v[at + c * stride] = fused(g.mixed.v[key + head + c], delta, mul(decay, state.v[at + c * stride]));
   }
+}
+
+void main() {
+  int strips = (g.values + 63) / 64, h = int(gl_WorkGroupID.x) / strips, col = int(gl_WorkGroupID.x) % strips * 64 + int(gl_LocalInvocationID.x);
+  int keys = g.keys, m = h / g.neighbors % g.keyHeads;
+  if (col < g.values)
+    for (int owner = int(gl_WorkGroupID.y); owner < g.call.seqs; owner += int(gl_NumWorkGroups.y)) recur(owner, h, m, col, keys);
 }

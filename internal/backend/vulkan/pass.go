@@ -1,0 +1,186 @@
+package vulkan
+
+import (
+	"errors"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+)
+
+// passes is the passes that were recorded.
+type passes struct {
+	gpu.Passes[*recording]
+	recording *recording // of the pass that is queued; nil: none is
+}
+
+// recording is the command buffers of a pass, which are submitted again for another pass of its shape.
+type recording struct {
+	gpu.Record
+	b       *Backend
+	buffers []*buffer
+	open    *buffer // the last of them, while it is recorded
+	count   int     // operations
+	most    int     // of a command buffer
+	kept    []driver.Ptr
+	retired []driver.Ptr // memory that the operations use and later ones do not
+	turns   []rotation
+}
+
+// maxOperations is how many operations all recordings that are kept have together.
+const maxOperations = 50_000
+
+// Operations implements gpu.Recording.
+func (r *recording) Operations() int { return r.count }
+
+// Close implements gpu.Recording. The command buffers are used again when their last submission has ended.
+func (r *recording) Close() (err error) {
+	q := &r.b.queue
+	q.idle = append(q.idle, r.buffers...)
+	r.buffers = nil
+	for _, at := range r.kept {
+		err = errors.Join(err, r.b.memory.Free(at))
+	}
+	r.kept = nil
+	return err
+}
+
+// commands is the command buffer for the next operation: of the pass, or of the queue.
+func (b *Backend) commands() (driver.Commands, error) {
+	r := b.passes.recording
+	if r == nil {
+		return b.queue.commands()
+	}
+	if r.open != nil && r.open.count >= r.most {
+		if err := r.submit(); err != nil {
+			return nil, err
+		}
+	}
+	if r.open == nil {
+		f, err := b.queue.begin()
+		if err != nil {
+			return nil, err
+		}
+		r.open, r.buffers = f, append(r.buffers, f)
+	}
+	r.open.count++
+	r.count++
+	return r.open.c, nil
+}
+
+// submit ends the open command buffer and submits it, behind the uploads that it needs.
+func (r *recording) submit() error {
+	f, q := r.open, &r.b.queue
+	if f == nil {
+		return nil
+	}
+	r.open = nil
+	if err := errors.Join(q.flush(), f.c.End()); err != nil {
+		return err
+	}
+	return q.submit(f)
+}
+
+// keep is memory of the running operation with the contents of data, which stays as long as the pass is kept.
+func (b *Backend) keep(data []byte) driver.Ptr {
+	r := b.passes.recording
+	if r == nil {
+		at := b.scratch(len(data))
+		if b.err == nil {
+			b.fail(b.send(at, data))
+		}
+		return at
+	}
+	at, err := b.memory.Alloc(int64(len(data)))
+	if err != nil {
+		b.fail(err)
+		return 0
+	}
+	r.kept = append(r.kept, at)
+	b.fail(b.send(at, data))
+	return at
+}
+
+// Few rows are computed fast, so that command buffers of their passes are long. Those of many rows end so that a driver does not
+// take a prompt for a program that hangs.
+const (
+	mostRows       = 2048 // operations times rows
+	mostOperations = 64   // whatever the rows
+)
+
+// Pass queues the operations of a call of a network, or submits those of one of its shape again.
+func (b *Backend) Pass(p backend.Pass, queue func()) {
+	if b.passes.recording != nil {
+		panic("vulkan: a pass within a pass")
+	}
+	if b.err != nil {
+		return
+	}
+	if err := b.uploadCall(&p); err != nil {
+		b.fail(err)
+		return
+	}
+	key := gpu.ShapeOf(&p)
+	if r := b.passes.Known[key]; r != nil {
+		b.fail(b.replay(r, p.Batch))
+		return
+	}
+	r := &recording{b: b, most: max(mostOperations, mostRows/max(1, p.Rows()))}
+	r.Lists = p
+	b.passes.recording = r
+	defer func() { b.passes.recording = nil }()
+	queue()
+	b.fail(r.submit())
+	b.passes.recording = nil
+	r.Lists = backend.Pass{}
+	for _, at := range r.retired {
+		b.fail(b.memory.Free(at))
+	}
+	if b.err != nil || r.Useless {
+		b.fail(r.Close())
+		return
+	}
+	b.fail(b.passes.Keep(key, r))
+}
+
+// replay submits the operations of a recording, with the lists that have been uploaded and the rotations of other positions.
+func (b *Backend) replay(r *recording, batch []backend.Seq) error {
+	b.passes.Replayed++
+	b.passes.Use(r)
+	for i := range r.turns {
+		t := &r.turns[i]
+		if err := b.send(t.at, t.table(batch)); err != nil {
+			return err
+		}
+	}
+	err := b.queue.flush()
+	for _, f := range r.buffers {
+		err = errors.Join(err, b.queue.submit(f))
+	}
+	return err
+}
+
+// note is called with the memory and weights that operations use.
+func (p *passes) note(x any) {
+	if p.recording != nil {
+		p.recording.Note(x)
+	}
+}
+
+// clearPasses gives up everything that was recorded, and what is being recorded will not be kept.
+func (b *Backend) clearPasses() {
+	if r := b.passes.recording; r != nil {
+		r.Useless = true
+	}
+	b.fail(b.passes.Clear())
+}
+
+// retire frees memory that operations of the running pass may still use, and drops recorded passes if these use it.
+func (b *Backend) retire(at driver.Ptr) {
+	if r := b.passes.recording; r != nil {
+		b.clearPasses()
+		r.retired = append(r.retired, at)
+		return
+	}
+	b.fail(b.memory.Free(at))
+}
