@@ -42,11 +42,11 @@ const (
 	maxTreeBytes = 59_000_000
 )
 
-// Packages that only tests import, and folders with programs that write code: their lines are counted
+// Packages that only tests import, the conformance suite, and folders with programs that write code: their lines are counted
 // apart.
 var (
 	testPackages = []string{
-		"internal/backend/backendtest", "internal/backend/cuda/drivertest", "internal/backend/cuda/drivertest/ptx", "internal/batch/batchtest",
+		"internal/backend/backendtest", "internal/backend/conformance", "internal/backend/cuda/drivertest", "internal/backend/cuda/drivertest/ptx", "internal/batch/batchtest",
 		"internal/batch/jetstream/natstest", "internal/checkpoint/gguf/gguftest", "internal/filetest", "internal/model/modeltest", "internal/prefix/s3/s3test", "internal/server/generate/generatetest",
 	}
 	generators = []string{"internal/backend/cpu/kernel/_gen", "internal/backend/cuda/_gen"}
@@ -367,10 +367,10 @@ func TestDevicesAreNamedByBlankImportsOnly(t *testing.T) {
 	for _, s := range tree(t) {
 		for i, imported := range s.imports() {
 			name, ok := strings.CutPrefix(imported, devices)
-			if name, _, _ = strings.Cut(name, "/"); !ok || name == "backendtest" || name == "split" || name == "remote" || strings.HasPrefix(s.dir+"/", "internal/backend/"+name+"/") {
+			if name, _, _ = strings.Cut(name, "/"); !ok || name == "backendtest" || s.dir == "internal/backend/backendtest" && name == "conformance" || name == "split" || name == "remote" || strings.HasPrefix(s.dir+"/", "internal/backend/"+name+"/") {
 				continue
 			}
-			if (imported == devices+"cpu/kernel" || imported == devices+"gpu") && (s.dir == "internal/backend/cuda" || s.dir == "internal/backend/vulkan") {
+			if (imported == devices+"cpu/kernel" || imported == devices+"gpu" || imported == devices+"conformance") && (s.dir == "internal/backend/cuda" || s.dir == "internal/backend/vulkan") {
 				continue
 			}
 			named++

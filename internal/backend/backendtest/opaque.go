@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/conformance"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/sampling"
 )
@@ -37,11 +38,11 @@ type Opaque struct {
 }
 
 var (
-	_ backend.Backend  = (*Opaque)(nil)
-	_ Breakable        = (*Opaque)(nil)
-	_ backend.Drawer   = (*Opaque)(nil)
-	_ backend.Meter    = (*Opaque)(nil)
-	_ backend.Preparer = (*Opaque)(nil)
+	_ backend.Backend       = (*Opaque)(nil)
+	_ conformance.Breakable = (*Opaque)(nil)
+	_ backend.Drawer        = (*Opaque)(nil)
+	_ backend.Meter         = (*Opaque)(nil)
+	_ backend.Preparer      = (*Opaque)(nil)
 )
 
 // NewOpaque hides the memory of b.
@@ -176,7 +177,7 @@ func (o *Opaque) reveal(v reflect.Value) {
 	}
 }
 
-// Break implements Breakable.
+// Break implements conformance.Breakable.
 func (o *Opaque) Break(err error) { o.BreakAt(1, err) }
 
 // BreakAt makes the n-th call from now on fail, as on a device: the error of queued work is reported
@@ -306,7 +307,7 @@ func (o *Opaque) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, er
 			if err != nil {
 				return nil, err
 			}
-			b.Drawn = exactly(o.sampler.Draw(plain(*d), ownOf(row, *d)))
+			b.Drawn = conformance.Exactly(o.sampler.Draw(conformance.Plain(*d), conformance.OwnOf(row, *d)))
 		}
 		o.lent = append(o.lent, b.Logits, b.Also)
 	}
@@ -344,11 +345,11 @@ func (o *Opaque) Draw(drawn, logits, tokens backend.Tensor, draws []backend.Draw
 		for i, d := range draws {
 			row := o.row(from, i)
 			if tokens.Rows == 0 {
-				must(o.b.Write(to.RowRange(i, i+1), numbers(o.sampler.Draw(plain(d), ownOf(row, d)))))
+				must(o.b.Write(to.RowRange(i, i+1), conformance.Numbers(o.sampler.Draw(conformance.Plain(d), conformance.OwnOf(row, d)))))
 				continue
 			}
 			ids := o.row(o.tensor(tokens), min(i, tokens.Rows-1))
-			must(o.b.Write(to.RowRange(i, i+1), numbers(drawToken(&o.sampler, d, row, ids))))
+			must(o.b.Write(to.RowRange(i, i+1), conformance.Numbers(conformance.DrawToken(&o.sampler, d, row, ids))))
 		}
 	})
 }
@@ -364,7 +365,7 @@ func (o *Opaque) row(t backend.Tensor, i int) []float32 {
 func (o *Opaque) Candidates(ids, best, logits backend.Tensor, draws []backend.Draw) {
 	o.op(func(*backend.Pass) {
 		for i, d := range draws {
-			columns, numbers := candidatesOf(o.row(o.tensor(logits), i), d, ids.Cols)
+			columns, numbers := conformance.CandidatesOf(o.row(o.tensor(logits), i), d, ids.Cols)
 			must(o.b.Write(o.tensor(ids).RowRange(i, i+1), columns))
 			must(o.b.Write(o.tensor(best).RowRange(i, i+1), numbers))
 		}
@@ -377,7 +378,7 @@ func (o *Opaque) Score(scores, left, mid, right backend.Tensor) {
 		for i := range scores.Rows {
 			row := o.row(o.tensor(scores), i)
 			for c := range row {
-				row[c] += scoreOf(o.row(o.tensor(left), i), o.row(o.tensor(mid), i), o.row(o.tensor(right), i*len(row)+c))
+				row[c] += conformance.ScoreOf(o.row(o.tensor(left), i), o.row(o.tensor(mid), i), o.row(o.tensor(right), i*len(row)+c))
 			}
 			must(o.b.Write(o.tensor(scores).RowRange(i, i+1), row))
 		}
@@ -483,4 +484,11 @@ func (o *Opaque) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.Pl
 		own := revealed(o, *d)
 		o.b.DeltaNet(o.tensor(dst), &own, at, revealed(o, in), o.batch(from(p)))
 	})
+}
+
+// must is for calls that do not fail unless the device is broken.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }

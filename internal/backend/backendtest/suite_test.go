@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/conformance"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -114,7 +115,7 @@ var memoryFaults = []planted{
 	{"Host", "an error is swallowed", func(f *faulty, b *Opaque) {
 		f.host = func(t backend.Tensor) ([]float32, error) {
 			x, err := b.Host(t)
-			if errors.Is(err, errReported) {
+			if errors.Is(err, conformance.ErrReported) {
 				return make([]float32, t.Rows*t.Cols), nil
 			}
 			return x, err
@@ -151,7 +152,7 @@ var memoryFaults = []planted{
 	}},
 	{"ReadBytes", "an error is swallowed", func(f *faulty, b *Opaque) {
 		f.readBytes = func(dst []byte, src backend.Tensor) error {
-			if err := b.ReadBytes(dst, src); !errors.Is(err, errReported) {
+			if err := b.ReadBytes(dst, src); !errors.Is(err, conformance.ErrReported) {
 				return err
 			}
 			return nil
@@ -414,7 +415,7 @@ var topFaults = []planted{
 	{"Top", "an error is swallowed", func(f *faulty, b *Opaque) {
 		f.top = func(src backend.Tensor, asks []backend.Ask) ([]backend.Best, error) {
 			best, err := b.Top(src, asks)
-			if errors.Is(err, errReported) {
+			if errors.Is(err, conformance.ErrReported) {
 				return make([]backend.Best, len(asks)), nil
 			}
 			return best, err
@@ -738,10 +739,8 @@ func changed(b *Opaque, change func(s *backend.Seq)) func(backend.Tensor, *backe
 // rely on is wrong alone.
 func devices(faults []planted) (list [][]planted) {
 	lone := []string{"FreeMemory", "Usage", "Embed", "Pass"}
-	for _, k := range checks {
-		if k.basis {
-			lone = append(lone, strings.Split(k.name, " and ")...)
-		}
+	for _, name := range conformance.Names(true) {
+		lone = append(lone, strings.Split(name, " and ")...)
 	}
 	count := map[string]int{}
 	var shared [][]planted

@@ -2,7 +2,7 @@ package cuda
 
 import "testing"
 
-// Break implements backendtest.Breakable.
+// Break implements conformance.Breakable.
 func (b *Backend) Break(err error) { b.fail(err) }
 
 // TestConformance holds the kernels to the portable code.

@@ -44,7 +44,7 @@ func (c *tapped) Read(p []byte) (int, error) {
 var fuzzChecks = []string{"Load", "Gather", "LayerNorm", "Rotate", "Mix", "Top", "Experts", "Attend", "Convolve", "DeltaNet", "Pass", "Unload"}
 
 // session is what a leader sends after its greeting, frame by frame, in a check of the suite.
-func session(tb testing.TB, s *backendtest.Suite, check string) (list [][]byte) {
+func session(tb testing.TB, s backendtest.Suite, check string) (list [][]byte) {
 	tb.Helper()
 	n := backendtest.StartNode(tb, backend.Options{Threads: 1})
 	dial, first := n.Dial(0), true

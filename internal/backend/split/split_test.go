@@ -29,7 +29,7 @@ func (b *biased) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight,
 	return b.device.load(b.next(true), c, stack...)
 }
 
-// Break implements backendtest.Breakable: the device that computes the next operation fails.
+// Break implements conformance.Breakable: the device that computes the next operation fails.
 func (b *biased) Break(err error) {
 	for _, o := range b.opaque {
 		o.Break(err)

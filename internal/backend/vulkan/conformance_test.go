@@ -19,7 +19,7 @@ import (
 
 var atLevel = flag.Int("level", -1, "level of the arithmetic; -1: the first that is exact")
 
-// Break implements backendtest.Breakable.
+// Break implements conformance.Breakable.
 func (b *Backend) Break(err error) { b.fail(err) }
 
 // present are the checks of what there is.

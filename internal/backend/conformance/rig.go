@@ -1,4 +1,4 @@
-package backendtest
+package conformance
 
 import (
 	"fmt"
@@ -124,7 +124,7 @@ func (r *rig) find(t backend.Tensor) placed {
 			return p
 		}
 	}
-	panic("backendtest: tensor of another rig")
+	panic("conformance: tensor of another rig")
 }
 
 // read is the numbers of a tensor of the rig, or of a view of it.

@@ -1,4 +1,4 @@
-package backendtest
+package conformance
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ func (c *checker) top() {
 					want = append(want, spread(sortedTop(row, a))...)
 					drawn := int32(-1)
 					if _, ok := c.b.(backend.Drawer); a.Draw != nil && (ok || b.Drawn >= 0) {
-						drawn = exactly(new(sampling.Drawer).Draw(plain(*a.Draw), ownOf(rows[i*s[1]:(i+1)*s[1]], *a.Draw)))
+						drawn = Exactly(new(sampling.Drawer).Draw(Plain(*a.Draw), OwnOf(rows[i*s[1]:(i+1)*s[1]], *a.Draw)))
 					}
 					got, want = append(got, float32(b.Drawn)), append(want, float32(drawn))
 					if sum := sumOf(row, a); math.Abs(float64(b.Sum)-sum) > 1e-4*sum {

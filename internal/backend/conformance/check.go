@@ -1,4 +1,5 @@
-package backendtest
+// Package conformance is the checks that every device must pass: its results have the bits of the portable code.
+package conformance
 
 import (
 	"errors"
@@ -6,7 +7,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
 )
@@ -73,7 +73,7 @@ var checks = []check{
 	{"Pass", (*checker).pass, false},
 }
 
-// Suite is the checks, and what the oracle has answered: the portable code on one thread, which
+// Suite is the checks, and what the oracle has answered: a device whose results are those of the portable code, which
 // defines what every operation computes.
 type Suite struct {
 	oracle  backend.Backend
@@ -82,12 +82,16 @@ type Suite struct {
 	only    []string               // names of checks; nil: all
 }
 
-// Only leaves the checks of these names, as subtests have them: for a device that is not yet whole. It panics if there is no such
-// check.
+// New returns the checks; brief ones have fewer formats and shapes.
+func New(oracle backend.Backend, brief bool) *Suite {
+	return &Suite{oracle: oracle, answers: map[string][][]float32{}, brief: brief}
+}
+
+// Only leaves the checks of these names. It panics if there is no such check.
 func (s *Suite) Only(names ...string) *Suite {
 	for _, name := range names {
-		if !slices.ContainsFunc(checks, func(k check) bool { return k.name == name }) {
-			panic("backendtest: there is no check " + name)
+		if !slices.Contains(Names(false), name) {
+			panic("conformance: there is no check " + name)
 		}
 	}
 	few := *s
@@ -95,63 +99,39 @@ func (s *Suite) Only(names ...string) *Suite {
 	return &few
 }
 
-// checks are those to run.
-func (s *Suite) checks() []check {
-	if s.only == nil {
-		return checks
+// Names are those of all checks, or of those that all others rely on.
+func Names(basis bool) (names []string) {
+	for _, k := range checks {
+		if !basis || k.basis {
+			names = append(names, k.name)
+		}
 	}
-	return slices.DeleteFunc(slices.Clone(checks), func(k check) bool { return !slices.Contains(s.only, k.name) })
-}
-
-// New returns the checks for the devices of a test; fewer of them in short mode.
-func New(tb testing.TB) *Suite {
-	tb.Helper()
-	oracle := CPU(tb, backend.Options{Threads: 1, ISA: "generic"})
-	return &Suite{oracle: oracle, answers: map[string][][]float32{}, brief: testing.Short()}
-}
-
-// Brief has fewer cases, and the CPU's best instruction set as its oracle: it is for devices that
-// compute with another, which gives the bits of the portable code if New's checks hold.
-func Brief(tb testing.TB) *Suite {
-	tb.Helper()
-	return &Suite{oracle: CPU(tb, backend.Options{Threads: 1}), answers: map[string][][]float32{}, brief: true}
+	return names
 }
 
 // Check has b do everything that a device can be asked for, over odd sizes, tails and views, and
 // returns what is wrong: bits that differ from the oracle's; a row that depends on the other rows
 // of the call; a result that depends on how a text was cut, or on drafts that were rejected;
 // errors that are not reported.
-func (s *Suite) Check(b backend.Backend) []Finding {
-	c := &checker{Suite: s, b: b}
-	for _, k := range s.checks() {
-		if !c.do(k) {
-			break
-		}
-	}
-	return c.findings
+func (s *Suite) Check(b backend.Backend) (all []Finding) {
+	s.Each(b, func(_ string, check func() []Finding) { all = append(all, check()...) })
+	return all
 }
 
-// Run is Check as a test, a subtest for each operation, and closes the device twice.
-func (s *Suite) Run(t *testing.T, b backend.Backend) {
-	t.Helper()
-	c := &checker{Suite: s, b: b}
-	for _, k := range s.checks() {
-		goOn := true
-		t.Run(k.name, func(t *testing.T) {
-			c.findings = nil
-			goOn = c.do(k)
-			for _, f := range c.findings {
-				t.Error(f)
-			}
+// Each calls f for each check, which f calls, until something that everything else relies on is wrong.
+func (s *Suite) Each(b backend.Backend, f func(name string, check func() []Finding)) {
+	c, goOn := &checker{Suite: s, b: b}, true
+	for _, k := range checks {
+		if !goOn || s.only != nil && !slices.Contains(s.only, k.name) {
+			continue
+		}
+		f(k.name, func() []Finding {
+			before := len(c.findings)
+			k.run(c)
+			found := c.findings[before:]
+			goOn = !k.basis || len(found) == 0
+			return found
 		})
-		if !goOn {
-			return
-		}
-	}
-	for range 2 {
-		if err := b.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
 	}
 }
 
@@ -175,13 +155,6 @@ func some[T any](c *checker, list []T, step int) []T {
 		few = append(few, list[i])
 	}
 	return few
-}
-
-// do runs checks. It reports whether those after them make sense.
-func (c *checker) do(k check) bool {
-	before := len(c.findings)
-	k.run(c)
-	return !k.basis || len(c.findings) == before
 }
 
 // on begins the checks of a method.
@@ -302,8 +275,8 @@ func differ(got, want []float32) error {
 	return nil
 }
 
-// errReported is an error of a device.
-var errReported = errors.New("reported by the device")
+// ErrReported is an error of a device, in checks that errors are reported.
+var ErrReported = errors.New("reported by the device")
 
 // errors checks that what a device reports comes out of the next call that waits for it, and
 // that wrong shapes do not pass.
@@ -322,9 +295,9 @@ func (c *checker) errors() {
 		err := try(func() {
 			onRig(c.b, false, func(r *rig) [][]float32 {
 				x, y := r.random(3, 5), r.random(3, 5)
-				d.Break(errReported)
+				d.Break(ErrReported)
 				c.b.GLU(x, x, y, backend.SiLU)
-				if err := wait(x); !errors.Is(err, errReported) {
+				if err := wait(x); !errors.Is(err, ErrReported) {
 					c.find("after an operation that failed", "returns %v", err)
 				}
 				return nil

@@ -1,4 +1,4 @@
-package backendtest
+package conformance
 
 import (
 	"cmp"
@@ -10,13 +10,13 @@ import (
 	"github.com/foretoken/foretoken/internal/sampling"
 )
 
-// plain is a draw for package sample.
-func plain(d backend.Draw) sampling.Plain {
+// Plain is a draw for package sample.
+func Plain(d backend.Draw) sampling.Plain {
 	return sampling.Plain{Temperature: d.Temperature, Noise: d.Noise, Vocab: d.Cols, TopK: d.TopK, TopP: d.TopP, Levels: d.Levels}
 }
 
-// numbers is what a device tells of a draw.
-func numbers(d sampling.Drawn) []float32 {
+// Numbers is what a device tells of a draw.
+func Numbers(d sampling.Drawn) []float32 {
 	exact := float32(0)
 	if d.Exact {
 		exact = 1
@@ -24,8 +24,8 @@ func numbers(d sampling.Drawn) []float32 {
 	return []float32{float32(d.ID), d.Prob, exact}
 }
 
-// exactly is the id of a draw, -1 if it is not exact.
-func exactly(d sampling.Drawn) int32 {
+// Exactly is the id of a draw, -1 if it is not exact.
+func Exactly(d sampling.Drawn) int32 {
 	if !d.Exact {
 		return -1
 	}
@@ -64,8 +64,8 @@ func (r *rig) tokens(rows, cols int) (list []float32) {
 	return list
 }
 
-// ownOf is a row with minus infinity where columns do not count.
-func ownOf(row []float32, d backend.Draw) []float32 {
+// OwnOf is a row with minus infinity where columns do not count.
+func OwnOf(row []float32, d backend.Draw) []float32 {
 	row = slices.Clone(row)
 	if d.First == 0 {
 		return row
@@ -78,9 +78,9 @@ func ownOf(row []float32, d backend.Draw) []float32 {
 	return row
 }
 
-// drawToken is a draw from a row whose columns stand for ids: from a row of all ids.
-func drawToken(s *sampling.Drawer, d backend.Draw, row, ids []float32) sampling.Drawn {
-	row = ownOf(row, d)
+// DrawToken is a draw from a row whose columns stand for ids: from a row of all ids.
+func DrawToken(s *sampling.Drawer, d backend.Draw, row, ids []float32) sampling.Drawn {
+	row = OwnOf(row, d)
 	all := make([]float32, int(ids[len(ids)-1])+1)
 	for i := range all {
 		all[i] = float32(math.Inf(-1))
@@ -89,12 +89,12 @@ func drawToken(s *sampling.Drawer, d backend.Draw, row, ids []float32) sampling.
 		all[int(ids[i])] = max(all[int(ids[i])], row[i])
 	}
 	d.Cols = 0
-	return s.Draw(plain(d), all)
+	return s.Draw(Plain(d), all)
 }
 
-// candidatesOf are the columns and numbers of Candidates for one row.
-func candidatesOf(row []float32, d backend.Draw, n int) (columns, numbers []float32) {
-	row = ownOf(row, d)
+// CandidatesOf are the columns and numbers of Candidates for one row.
+func CandidatesOf(row []float32, d backend.Draw, n int) (columns, numbers []float32) {
+	row = OwnOf(row, d)
 	var list []int
 	for c, x := range row[:cmp.Or(d.Cols, len(row))] {
 		if x >= -math.MaxFloat32 {
@@ -113,8 +113,8 @@ func candidatesOf(row []float32, d backend.Draw, n int) (columns, numbers []floa
 	return columns, numbers
 }
 
-// scoreOf is the number that Score adds to one number.
-func scoreOf(left, mid, right []float32) (sum float32) {
+// ScoreOf is the number that Score adds to one number.
+func ScoreOf(left, mid, right []float32) (sum float32) {
 	for i := range left {
 		sum += float32(float32(left[i]*mid[i]) * right[i])
 	}
@@ -160,7 +160,7 @@ func (c *checker) drawRows(d backend.Drawer, n, cols int, views bool) {
 		logits, draws := r.logits(n, cols), r.howToDraw(n, cols)
 		var sampler sampling.Drawer
 		for i := range draws {
-			want = append(want, numbers(sampler.Draw(plain(draws[i]), ownOf(logits[i*cols:(i+1)*cols], draws[i])))...)
+			want = append(want, Numbers(sampler.Draw(Plain(draws[i]), OwnOf(logits[i*cols:(i+1)*cols], draws[i])))...)
 		}
 		drawn := r.random(n, 3)
 		d.Draw(drawn, r.tensor(n, cols, logits), backend.Tensor{}, draws)
@@ -172,7 +172,7 @@ func (c *checker) drawRows(d backend.Drawer, n, cols int, views bool) {
 			logits, draws, ids := r.logits(n, cols), r.howToDraw(n, cols), r.tokens(rows, cols)
 			var sampler sampling.Drawer
 			for i := range draws {
-				want = append(want, numbers(drawToken(&sampler, draws[i], logits[i*cols:(i+1)*cols], ids[i%rows*cols:][:cols]))...)
+				want = append(want, Numbers(DrawToken(&sampler, draws[i], logits[i*cols:(i+1)*cols], ids[i%rows*cols:][:cols]))...)
 			}
 			drawn := r.random(n, 3)
 			d.Draw(drawn, r.tensor(n, cols, logits), r.tensor(rows, cols, ids), draws)
@@ -188,7 +188,7 @@ func (c *checker) drawRows(d backend.Drawer, n, cols int, views bool) {
 		d.Candidates(ids, best, r.tensor(n, cols, logits), draws)
 		columns, values := r.read(ids), r.read(best)
 		for i := range draws {
-			x, y := candidatesOf(logits[i*cols:(i+1)*cols], draws[i], most)
+			x, y := CandidatesOf(logits[i*cols:(i+1)*cols], draws[i], most)
 			got, want = slices.Concat(got, columns[i*most:(i+1)*most], values[i*most:(i+1)*most]), slices.Concat(want, x, y)
 		}
 		return got, want
@@ -204,7 +204,7 @@ func (c *checker) score(d backend.Drawer, rows int) {
 		numbers := [4][]float32{r.list(rows * n), r.list(rows * cols), r.list(rows * cols), r.list(rows * n * cols)}
 		for i, x := range numbers[0] {
 			at := i / n * cols
-			want = append(want, x+scoreOf(numbers[1][at:at+cols], numbers[2][at:at+cols], numbers[3][i*cols:(i+1)*cols]))
+			want = append(want, x+ScoreOf(numbers[1][at:at+cols], numbers[2][at:at+cols], numbers[3][i*cols:(i+1)*cols]))
 		}
 		scores := r.tensor(rows, n, numbers[0])
 		d.Score(scores, r.tensor(rows, cols, numbers[1]), r.tensor(rows, cols, numbers[2]), r.tensor(rows*n, cols, numbers[3]))
