@@ -261,18 +261,20 @@ func (b *Backend) tooWide(l *attendLayer, shared int) bool {
 }
 
 // odd reports whether pages of codes have rows that the kernels for tensor cores do not support.
-func (l *attendLayer) odd() bool { return l.coded() && (l.latent || l.key > 256 || l.value > 256) }
+func (l *attendLayer) odd() bool { return l.coded() && (l.latent || l.key > 512 || l.value > 512) }
 
 func (l *attendLayer) coded() bool { return l.kind >= kindCoded }
 
 // attendCodes and attendAny compute pages of 8 bits, attendPacked and attendPackedAny pages of 4 bits.
-func (b *Backend) attendCodes(l *attendLayer)     { b.attendTensor(l, "coded.coded") }
-func (b *Backend) attendPacked(l *attendLayer)    { b.attendTensor(l, "packed.packed") }
-func (b *Backend) attendAny(l *attendLayer)       { b.attendPlain(l, "coded.coded_any") }
-func (b *Backend) attendPackedAny(l *attendLayer) { b.attendPlain(l, "packed.packed_any") }
+func (b *Backend) attendCodes(l *attendLayer)      { b.attendTensor(l, "coded.coded", 32) }
+func (b *Backend) attendCodesWide(l *attendLayer)  { b.attendTensor(l, "coded.coded_wide", 16) }
+func (b *Backend) attendPacked(l *attendLayer)     { b.attendTensor(l, "packed.packed", 32) }
+func (b *Backend) attendPackedWide(l *attendLayer) { b.attendTensor(l, "packed.packed_wide", 16) }
+func (b *Backend) attendAny(l *attendLayer)        { b.attendPlain(l, "coded.coded_any") }
+func (b *Backend) attendPackedAny(l *attendLayer)  { b.attendPlain(l, "packed.packed_any") }
 
-func (b *Backend) attendTensor(l *attendLayer, kernel string) {
-	b.attendPiecewise(l, kernel, 32, grid{threads: 128})
+func (b *Backend) attendTensor(l *attendLayer, kernel string, queries int) {
+	b.attendPiecewise(l, kernel, queries, grid{threads: 128})
 }
 
 func (b *Backend) attendPlain(l *attendLayer, kernel string) {

@@ -107,8 +107,9 @@ var (
 	appends = condition[*attendLayer]{"keys and values are appended, without queries", func(_ *Backend, l *attendLayer) bool { return l.queries == 0 }}
 	codes   = condition[*attendLayer]{"8-bit cache", func(_ *Backend, l *attendLayer) bool { return l.kind == kindCoded }}
 	nibbles = condition[*attendLayer]{"4-bit cache", func(_ *Backend, l *attendLayer) bool { return l.kind == kindPacked }}
-	odd     = condition[*attendLayer]{"latent, or heads of more than 256 numbers", func(_ *Backend, l *attendLayer) bool { return l.odd() }}
+	odd     = condition[*attendLayer]{"latent, or heads of more than 512 numbers", func(_ *Backend, l *attendLayer) bool { return l.odd() }}
 	numbers = condition[*attendLayer]{"16-bit or 32-bit cache", func(_ *Backend, l *attendLayer) bool { return !l.coded() }}
+	small   = condition[*attendLayer]{"heads of up to 256 numbers", func(_ *Backend, l *attendLayer) bool { return l.key <= 256 && l.value <= 256 }}
 	wide    = condition[*attendLayer]{"values of more than 256 numbers", func(_ *Backend, l *attendLayer) bool { return l.value > 256 }}
 	usual   = condition[*attendLayer]{
 		fmt.Sprintf("not latent, keys of 32n and values of 8n numbers up to 256, no window below %d positions, keys to append", backend.PageTokens),
@@ -129,9 +130,11 @@ var attendRules = []rule[*attendLayer]{
 	{kernels: "attend_block_halves, attend_join", when: []condition[*attendLayer]{blocks, usual}, run: (*Backend).attendBlock},
 	{kernels: "attend_few_TYPE, attend_join", when: []condition[*attendLayer]{numbers, splits, usual}, run: (*Backend).attendFew},
 	{kernels: "attend_prepare, coded_any", when: []condition[*attendLayer]{codes, odd}, run: (*Backend).attendAny},
-	{kernels: "attend_prepare, coded, attend_join", when: []condition[*attendLayer]{codes}, run: (*Backend).attendCodes},
+	{kernels: "attend_prepare, coded, attend_join", when: []condition[*attendLayer]{codes, small}, run: (*Backend).attendCodes},
+	{kernels: "attend_prepare, coded_wide, attend_join", when: []condition[*attendLayer]{codes}, run: (*Backend).attendCodesWide},
 	{kernels: "attend_prepare, packed_any", when: []condition[*attendLayer]{nibbles, odd}, run: (*Backend).attendPackedAny},
-	{kernels: "attend_prepare, packed, attend_join", when: []condition[*attendLayer]{nibbles}, run: (*Backend).attendPacked},
+	{kernels: "attend_prepare, packed, attend_join", when: []condition[*attendLayer]{nibbles, small}, run: (*Backend).attendPacked},
+	{kernels: "attend_prepare, packed_wide, attend_join", when: []condition[*attendLayer]{nibbles}, run: (*Backend).attendPackedWide},
 	{kernels: "attend_prepare, attend_TYPE_wide, attend_join", when: []condition[*attendLayer]{wide}, run: (*Backend).attendWide},
 	{kernels: "attend_prepare, attend_TYPE, attend_join", run: (*Backend).attendFloats},
 }

@@ -249,15 +249,28 @@ func attendText(x *bench, a *backend.Attention, kind dtype.Type, context int, ca
 // TestAttentionOfRealWidth has prompts, and decoding across the border of a page, with pages computed
 // apart and, where there is no room for that, one after another.
 func TestAttentionOfRealWidth(t *testing.T) {
-	for _, kind := range []dtype.Type{dtype.I8, dtype.I4, dtype.F16} {
-		for _, room := range []int{1 << 20, 1} {
-			b := open(t, Options{})
-			b.attention.splitBytes = room
-			alike(t, b, func(x *bench) [][]float32 {
-				a := &backend.Attention{Heads: 6, KVHeads: 1, HeadDim: 256, Gate: true, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
-				return attendText(x, a, kind, 7, 53, 5, 1)
-			})
-		}
+	const room = 1 << 20
+	for _, c := range []struct {
+		kind        dtype.Type
+		width, room int
+	}{
+		{dtype.I8, 256, room},
+		{dtype.I8, 256, 1},
+		{dtype.I4, 256, room},
+		{dtype.I4, 256, 1},
+		{dtype.F16, 256, room},
+		{dtype.F16, 256, 1},
+		{dtype.I8, 512, room},
+		{dtype.I8, 304, 1},
+		{dtype.I4, 512, 1},
+		{dtype.I4, 304, room},
+	} {
+		b := open(t, Options{})
+		b.attention.splitBytes = c.room
+		alike(t, b, func(x *bench) [][]float32 {
+			a := &backend.Attention{Heads: 6, KVHeads: 1, HeadDim: c.width, Gate: true, Eps: 1e-6, Freqs: []float32{1, 0.3, 0.01}}
+			return attendText(x, a, c.kind, 7, 53, 5, 1)
+		})
 	}
 }
 

@@ -20,26 +20,23 @@ __device__ __forceinline__ void multiplyValues(int (&d)[4], unsigned a0, unsigne
 // exact is the number that an accumulator which began with magicBits has.
 __device__ __forceinline__ float exact(int sum) { return sub(__int_as_float(sum), magic); }
 
-// Widths that the fast kernels are for: groups of a key, and tiles of eight columns of a value for
-// each of a block's four warps.
-const int mostGroups = 4, mostTiles = 8;
-const int queryBytes = mostGroups * codedGroup + 64;  // the rest keeps rows in different banks
-
-// Queries of a block: two tiles of 16.
-const int M = 2, queries = 16 * M;
+// Widths that the fast kernels are for: G groups of a key, and 2*G tiles of eight columns of a value for each of a block's four warps.
+// M tiles of 16 queries are a block's.
 
 // Shared memory between the warps of a block.
+template <int G, int M>
 struct Told {
+  static const int queries = 16 * M, queryBytes = G * codedGroup + 64;  // the rest keeps rows in different banks
   unsigned char codes[queries][queryBytes];
   unsigned weights[2][queries][16];   // high bytes of weights, by fours of positions, and low ones
   float sums[queries][16];            // of exp(score-top), by position mod 16
-  float scales[queries][mostGroups];
-  int starts[queries][mostGroups];
+  float scales[queries][G];
+  int starts[queries][G];
   float tops[4][queries];             // of each warp's scores
   unsigned most[4][queries];          // likewise the highest weights, as bits
   float top[queries], weight[queries]; // of all pages so far
   float old[queries], more[queries];   // factors of the old sum, and of the page's
-  uint4 ranges[mostGroups][4][4];      // of PACKED pages: steps and lows of values, as in the page
+  uint4 ranges[G][4][4];      // of PACKED pages: steps and lows of values, as in the page
 };
 
 // unpackKeys is codes of a key, with 128 added, of the levels of both halves of a group in two words.
@@ -66,7 +63,7 @@ __device__ __forceinline__ uint4 unpackValues(uint4 x, const uint4 *range, int t
 __device__ __forceinline__ float highest(const float *x, int step) { return fmaxf(fmaxf(x[0], x[step]), fmaxf(x[2 * step], x[3 * step])); }
 __device__ __forceinline__ float highest(const unsigned *x, int step) { return __uint_as_float(max(max(x[0], x[step]), max(x[2 * step], x[3 * step]))); }
 
-// A block has 32 queries of a head of keys, or 16 if pages may be computed separately. Its four warps compute the scores of a quarter of
+// A block has 16*M queries of a head of keys, or 16 if pages may be computed separately. Its four warps compute the scores of a quarter of
 // the positions of a page each, and then a quarter of the columns.
 //
 // Sums of integers do not depend on the order, so positions are placed for the second product: thread t of four
@@ -74,9 +71,14 @@ __device__ __forceinline__ float highest(const unsigned *x, int step) { return _
 // values. Of the first product it gets columns 2t and 2t+1, so column c of tile m is position
 // 16(c/2)+2m+c%2, and a warp that has tiles 2w and 2w+1 ends with positions 16t+4w to 16t+4w+3 in thread t:
 // a word of the second operand. Columns of codes in a group are placed alike: thread t has 16t to 16t+15.
-template <bool PACKED>
+//
+// Heads of more than 256 numbers leave no registers for the keys of the next page: they are loaded when it begins, and values when
+// scores are there.
+template <bool PACKED, int G, int M>
 __device__ __forceinline__ void coded(const Call *call, const Layer &a) {
-  __shared__ __align__(16) Told told;
+  __shared__ __align__(16) Told<G, M> told;
+  const int mostGroups = G, mostTiles = 2 * G, queries = 16 * M;
+  const bool early = G <= 4;
   const int tid = threadIdx.x, lane = tid & 31, warp = uniform(tid / 32), row = lane / 4, t = lane & 3, share = a.share();
   const int groups = a.keyGroups(), tiles = a.columns() / 8, halves = a.split ? 1 : M, bytes = PACKED ? packedHalf : codedGroup;
   const float minus = __int_as_float(0xff800000);
@@ -123,7 +125,7 @@ __device__ __forceinline__ void coded(const Call *call, const Layer &a) {
     }
     // Keys and scales of a page are loaded while the previous page is computed, its values when it begins.
     uint4 k[mostGroups][2], v[mostTiles];
-    uint2 levels[mostGroups][2], ranges, nextRanges;  // of PACKED pages; ranges of values
+    uint2 levels[mostGroups][2], ranges[G / 4], nextRanges[G / 4];  // of PACKED pages; ranges of values
     unsigned keyRanges[mostGroups][2];
     float4 keyScales[mostGroups], nextScales, valueScales;
     const unsigned char *page = call->page[w.s.pages + w.from];
@@ -145,19 +147,27 @@ __device__ __forceinline__ void coded(const Call *call, const Layer &a) {
           keyScales[g] = *(const float4 *)(scales + g * pageTokens);
         }
       nextScales = *(const float4 *)(a.valueScales(values) + t * 16 + warp * 4);
-      if (PACKED && warp < a.valueGroups()) nextRanges = *(const uint2 *)(values + warp * packedValues + packedHalf * pageTokens + lane * 8);
+#pragma unroll
+      for (int i = 0; i < G / 4; i++)
+        if (PACKED && warp + 4 * i < a.valueGroups()) nextRanges[i] = *(const uint2 *)(values + (warp + 4 * i) * packedValues + packedHalf * pageTokens + lane * 8);
     };
-    if (w.from < w.to) ask();
+    if (early && w.from < w.to) ask();
     const int end = uniform(w.to);
 #pragma unroll 1
     for (int p = uniform(w.from); p < end; p++) {
       const unsigned char *values = a.rows((unsigned char *)page, 1, w.kv);
+      auto askValues = [&] {
 #pragma unroll
-      for (int i = 0; i < mostTiles; i += PACKED ? 2 : 1) {  // columns 32 apart share bytes
-        const unsigned char *from = values + (PACKED ? i / 2 * packedValues + warp * 8 * pageTokens : (warp + 4 * i) * 8 * pageTokens);
-        v[i] = (PACKED ? 4 * i : warp + 4 * i) >= tiles ? make_uint4(0, 0, 0, 0) : *(const uint4 *)(from + row * pageTokens + t * 16);
-      }
-      valueScales = nextScales, ranges = nextRanges;
+        for (int i = 0; i < mostTiles; i += PACKED ? 2 : 1) {  // columns 32 apart share bytes
+          const unsigned char *from = values + (PACKED ? i / 2 * packedValues + warp * 8 * pageTokens : (warp + 4 * i) * 8 * pageTokens);
+          v[i] = (PACKED ? 4 * i : warp + 4 * i) >= tiles ? make_uint4(0, 0, 0, 0) : *(const uint4 *)(from + row * pageTokens + t * 16);
+        }
+      };
+      if (early) askValues();
+      else ask();
+      valueScales = nextScales;
+#pragma unroll
+      for (int i = 0; i < G / 4; i++) ranges[i] = nextRanges[i];
       if (p + 1 < end) page = call->page[w.s.pages + p + 1];
       float s[M][2][4];
 #pragma unroll
@@ -190,7 +200,8 @@ __device__ __forceinline__ void coded(const Call *call, const Layer &a) {
           }
         }
       }
-      if (p + 1 < end) ask();
+      if (!early) askValues();
+      else if (p + 1 < end) ask();
       // Scores of masked positions are minus infinity.
 #pragma unroll
       for (int m = 0; m < M; m++)
@@ -210,7 +221,9 @@ __device__ __forceinline__ void coded(const Call *call, const Layer &a) {
           if (t == 0) told.tops[warp][m * 16 + e * 8 + row] = top;
         }
       __syncthreads();
-      if (PACKED && warp < a.valueGroups()) ((uint2 *)told.ranges[warp])[lane] = ranges;
+#pragma unroll
+      for (int i = 0; i < G / 4; i++)
+        if (PACKED && warp + 4 * i < a.valueGroups()) ((uint2 *)told.ranges[warp + 4 * i])[lane] = ranges[i];
 #pragma unroll
       for (int m = 0; m < M; m++)
 #pragma unroll
