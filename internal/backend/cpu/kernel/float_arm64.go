@@ -20,39 +20,3 @@ var neonFloats = floatKernels{
 }
 
 // The twin of the products is floatTile, that of the decoders Weight.floats.
-
-//go:noescape
-func floatBF16NEON(a *floatArgs)
-
-//go:noescape
-func floatF16NEON(a *floatArgs)
-
-//go:noescape
-func floatF32NEON(a *floatArgs)
-
-//go:noescape
-func decodeAffine2NEON(a *decodeArgs)
-
-//go:noescape
-func decodeAffine3NEON(a *decodeArgs)
-
-//go:noescape
-func decodeAffine4NEON(a *decodeArgs)
-
-//go:noescape
-func decodeAffine5NEON(a *decodeArgs)
-
-//go:noescape
-func decodeAffine6NEON(a *decodeArgs)
-
-//go:noescape
-func decodeAffine8NEON(a *decodeArgs)
-
-//go:noescape
-func decodeFP4NEON(a *decodeArgs)
-
-//go:noescape
-func decodeE4M3NEON(a *decodeArgs)
-
-//go:noescape
-func decodeLevelsNEON(a *decodeArgs)

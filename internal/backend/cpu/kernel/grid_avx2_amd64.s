@@ -696,6 +696,7 @@ DATA gridEighth2<>+16(SB)/8, $0x3e0000003e000000
 DATA gridEighth2<>+24(SB)/8, $0x3e0000003e000000
 GLOBL gridEighth2<>(SB), RODATA|NOPTR, $32
 
+// func expandIQ1SAVX2(a *expandArgs)
 TEXT ·expandIQ1SAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_41
@@ -819,6 +820,7 @@ deltas:
 	R_47
 	RET
 
+// func expandIQ1MAVX2(a *expandArgs)
 TEXT ·expandIQ1MAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_41
@@ -984,6 +986,7 @@ deltas:
 	R_47
 	RET
 
+// func expandIQ2XXSAVX2(a *expandArgs)
 TEXT ·expandIQ2XXSAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_41
@@ -1064,6 +1067,7 @@ signs:
 	R_47
 	RET
 
+// func expandIQ2XSAVX2(a *expandArgs)
 TEXT ·expandIQ2XSAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_41
@@ -1160,6 +1164,7 @@ signs:
 	R_47
 	RET
 
+// func expandIQ2SAVX2(a *expandArgs)
 TEXT ·expandIQ2SAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_41
@@ -1217,6 +1222,7 @@ signs:
 	R_47
 	RET
 
+// func expandIQ3XXSAVX2(a *expandArgs)
 TEXT ·expandIQ3XXSAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_41
@@ -1317,6 +1323,7 @@ signs:
 	R_47
 	RET
 
+// func expandIQ3SAVX2(a *expandArgs)
 TEXT ·expandIQ3SAVX2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_41
@@ -1436,6 +1443,7 @@ signs:
 	R_47
 	RET
 
+// func gridAVX2Rows1(a *integerArgs)
 TEXT ·gridAVX2Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_231
@@ -1492,6 +1500,7 @@ done:
 	VZEROUPPER
 	RET
 
+// func gridAVX2Rows2(a *integerArgs)
 TEXT ·gridAVX2Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_231
@@ -1571,6 +1580,7 @@ done:
 	VZEROUPPER
 	RET
 
+// func gridAVX2Rows3(a *integerArgs)
 TEXT ·gridAVX2Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_231
@@ -1677,6 +1687,7 @@ done:
 	VZEROUPPER
 	RET
 
+// func gridAVX2Rows4(a *integerArgs)
 TEXT ·gridAVX2Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_231

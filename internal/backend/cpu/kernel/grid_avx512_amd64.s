@@ -386,6 +386,7 @@ DATA gridOdd<>+48(SB)/8, $0x0000001b00000019
 DATA gridOdd<>+56(SB)/8, $0x0000001f0000001d
 GLOBL gridOdd<>(SB), RODATA|NOPTR, $64
 
+// func expandIQ1SAVX512(a *expandArgs)
 TEXT ·expandIQ1SAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_74
@@ -493,6 +494,7 @@ step:
 	R_105
 	RET
 
+// func expandIQ1MAVX512(a *expandArgs)
 TEXT ·expandIQ1MAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_74
@@ -637,6 +639,7 @@ step:
 	R_105
 	RET
 
+// func expandIQ2XXSAVX512(a *expandArgs)
 TEXT ·expandIQ2XXSAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_74
@@ -684,6 +687,7 @@ step:
 	R_105
 	RET
 
+// func expandIQ2XSAVX512(a *expandArgs)
 TEXT ·expandIQ2XSAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_74
@@ -752,6 +756,7 @@ step:
 	R_105
 	RET
 
+// func expandIQ2SAVX512(a *expandArgs)
 TEXT ·expandIQ2SAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_74
@@ -813,6 +818,7 @@ step:
 	R_105
 	RET
 
+// func expandIQ3XXSAVX512(a *expandArgs)
 TEXT ·expandIQ3XXSAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_74
@@ -926,6 +932,7 @@ step:
 	R_105
 	RET
 
+// func expandIQ3SAVX512(a *expandArgs)
 TEXT ·expandIQ3SAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_74
@@ -1052,6 +1059,7 @@ step:
 	R_105
 	RET
 
+// func gridAVX512Rows1(a *integerArgs)
 TEXT ·gridAVX512Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_72
@@ -1102,6 +1110,7 @@ pair:
 	R_41
 	RET
 
+// func gridAVX512Rows2(a *integerArgs)
 TEXT ·gridAVX512Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_72
@@ -1168,6 +1177,7 @@ pair:
 	R_41
 	RET
 
+// func gridAVX512Rows3(a *integerArgs)
 TEXT ·gridAVX512Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_72
@@ -1253,6 +1263,7 @@ pair:
 	R_41
 	RET
 
+// func gridAVX512Rows4(a *integerArgs)
 TEXT ·gridAVX512Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_72
@@ -1351,6 +1362,7 @@ pair:
 	R_41
 	RET
 
+// func gridAVX512Rows5(a *integerArgs)
 TEXT ·gridAVX512Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_72
@@ -1468,6 +1480,7 @@ pair:
 	R_41
 	RET
 
+// func gridAVX512Rows6(a *integerArgs)
 TEXT ·gridAVX512Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_72
@@ -1596,6 +1609,7 @@ pair:
 	R_41
 	RET
 
+// func gridAVX512Rows7(a *integerArgs)
 TEXT ·gridAVX512Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_72
@@ -1744,6 +1758,7 @@ pair:
 	R_41
 	RET
 
+// func gridAVX512Rows8(a *integerArgs)
 TEXT ·gridAVX512Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_72

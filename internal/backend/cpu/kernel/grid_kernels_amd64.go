@@ -27,51 +27,6 @@ var gridAVX512 = [...]func(a *integerArgs){
 	gridAVX512Rows8,
 }
 
-//go:noescape
-func expandIQ1SAVX512(a *expandArgs)
-
-//go:noescape
-func expandIQ1MAVX512(a *expandArgs)
-
-//go:noescape
-func expandIQ2XXSAVX512(a *expandArgs)
-
-//go:noescape
-func expandIQ2XSAVX512(a *expandArgs)
-
-//go:noescape
-func expandIQ2SAVX512(a *expandArgs)
-
-//go:noescape
-func expandIQ3XXSAVX512(a *expandArgs)
-
-//go:noescape
-func expandIQ3SAVX512(a *expandArgs)
-
-//go:noescape
-func gridAVX512Rows1(a *integerArgs)
-
-//go:noescape
-func gridAVX512Rows2(a *integerArgs)
-
-//go:noescape
-func gridAVX512Rows3(a *integerArgs)
-
-//go:noescape
-func gridAVX512Rows4(a *integerArgs)
-
-//go:noescape
-func gridAVX512Rows5(a *integerArgs)
-
-//go:noescape
-func gridAVX512Rows6(a *integerArgs)
-
-//go:noescape
-func gridAVX512Rows7(a *integerArgs)
-
-//go:noescape
-func gridAVX512Rows8(a *integerArgs)
-
 // expandAVX2 are the expanders of the formats, in their order.
 var expandAVX2 = [len(gridPlaces)]func(a *expandArgs){
 	expandIQ1SAVX2,
@@ -91,39 +46,6 @@ var gridAVX2 = [...]func(a *integerArgs){
 	gridAVX2Rows4,
 }
 
-//go:noescape
-func expandIQ1SAVX2(a *expandArgs)
-
-//go:noescape
-func expandIQ1MAVX2(a *expandArgs)
-
-//go:noescape
-func expandIQ2XXSAVX2(a *expandArgs)
-
-//go:noescape
-func expandIQ2XSAVX2(a *expandArgs)
-
-//go:noescape
-func expandIQ2SAVX2(a *expandArgs)
-
-//go:noescape
-func expandIQ3XXSAVX2(a *expandArgs)
-
-//go:noescape
-func expandIQ3SAVX2(a *expandArgs)
-
-//go:noescape
-func gridAVX2Rows1(a *integerArgs)
-
-//go:noescape
-func gridAVX2Rows2(a *integerArgs)
-
-//go:noescape
-func gridAVX2Rows3(a *integerArgs)
-
-//go:noescape
-func gridAVX2Rows4(a *integerArgs)
-
 // expandVBMI are expanders with AVX-512 VBMI, nil where there is none.
 var expandVBMI = [len(gridPlaces)]func(a *expandArgs){
 	nil,
@@ -134,15 +56,3 @@ var expandVBMI = [len(gridPlaces)]func(a *expandArgs){
 	expandIQ3XXSVBMI,
 	expandIQ3SVBMI,
 }
-
-//go:noescape
-func expandIQ2XXSVBMI(a *expandArgs)
-
-//go:noescape
-func expandIQ2XSVBMI(a *expandArgs)
-
-//go:noescape
-func expandIQ3XXSVBMI(a *expandArgs)
-
-//go:noescape
-func expandIQ3SVBMI(a *expandArgs)

@@ -14,24 +14,3 @@ var expandNEON = [len(gridPlaces)]func(a *expandArgs){
 	expandIQ3XXSNEON,
 	expandIQ3SNEON,
 }
-
-//go:noescape
-func expandIQ1SNEON(a *expandArgs)
-
-//go:noescape
-func expandIQ1MNEON(a *expandArgs)
-
-//go:noescape
-func expandIQ2XXSNEON(a *expandArgs)
-
-//go:noescape
-func expandIQ2XSNEON(a *expandArgs)
-
-//go:noescape
-func expandIQ2SNEON(a *expandArgs)
-
-//go:noescape
-func expandIQ3XXSNEON(a *expandArgs)
-
-//go:noescape
-func expandIQ3SNEON(a *expandArgs)

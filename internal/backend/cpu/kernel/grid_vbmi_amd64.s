@@ -193,6 +193,7 @@ DATA gridBits1<>+0(SB)/8, $0x2020202010101010
 DATA gridBits1<>+8(SB)/8, $0x8080808040404040
 GLOBL gridBits1<>(SB), RODATA|NOPTR, $16
 
+// func expandIQ2XXSVBMI(a *expandArgs)
 TEXT ·expandIQ2XXSVBMI(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_39
@@ -295,6 +296,7 @@ step:
 	R_73
 	RET
 
+// func expandIQ2XSVBMI(a *expandArgs)
 TEXT ·expandIQ2XSVBMI(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_39
@@ -424,6 +426,7 @@ step:
 	R_73
 	RET
 
+// func expandIQ3XXSVBMI(a *expandArgs)
 TEXT ·expandIQ3XXSVBMI(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_39
@@ -487,6 +490,7 @@ step:
 	R_73
 	RET
 
+// func expandIQ3SVBMI(a *expandArgs)
 TEXT ·expandIQ3SVBMI(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_39

@@ -3481,6 +3481,7 @@ found:
 #define MANY_BIASED(products, acts, row, scales, biases, t, sums) MANY_SIGNED(products, acts, row, scales, t, sums); VFMADD231PS.BCST (4*16+row)(acts), biases, sums
 #define MANY_POINTED(products, acts, row, scales, zeros, t, sums) VPADDD products(R11), Z22, t; VPDPWSSD.BCST (8*16+row)(acts), zeros, t; VSUBPS Z22, t, t; MANY_SCALED(acts, row, scales, t, sums)
 
+// func integerAMX(a *integerArgs)
 TEXT ·integerAMX(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_54
@@ -3785,6 +3786,7 @@ end:
 	R_56
 	RET
 
+// func integerMany(a *integerArgs)
 TEXT ·integerMany(SB), NOSPLIT, $32-8
 	MOVQ a+0(FP), AX
 	R_54
@@ -4031,6 +4033,7 @@ end:
 	R_56
 	RET
 
+// func integerAMXSigned(a *integerArgs)
 TEXT ·integerAMXSigned(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_54
@@ -4344,6 +4347,7 @@ end:
 	R_56
 	RET
 
+// func integerManySigned(a *integerArgs)
 TEXT ·integerManySigned(SB), NOSPLIT, $32-8
 	MOVQ a+0(FP), AX
 	R_54
@@ -4615,6 +4619,7 @@ end:
 	R_56
 	RET
 
+// func integerAMXPoints(a *integerArgs)
 TEXT ·integerAMXPoints(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_54
@@ -4909,6 +4914,7 @@ end:
 	R_56
 	RET
 
+// func integerManyPoints(a *integerArgs)
 TEXT ·integerManyPoints(SB), NOSPLIT, $32-8
 	MOVQ a+0(FP), AX
 	R_54
@@ -5145,6 +5151,7 @@ end:
 	R_56
 	RET
 
+// func integerSuper(a *integerArgs)
 TEXT ·integerSuper(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_54
@@ -5305,6 +5312,7 @@ next:
 	R_1105
 	RET
 
+// func integerSuperLeast(a *integerArgs)
 TEXT ·integerSuperLeast(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_54
@@ -5536,6 +5544,7 @@ next:
 	R_1105
 	RET
 
+// func integerSuperLeast2(a *integerArgs)
 TEXT ·integerSuperLeast2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_54

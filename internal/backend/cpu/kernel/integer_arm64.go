@@ -71,13 +71,3 @@ func quantizeNEON(dst []byte, x []float32, group int, p place) {
 		at += p.next
 	}
 }
-
-// magnitudeNEON is the first loop of quantizeGroup.
-//
-//go:noescape
-func magnitudeNEON(x *float32, n int) (top uint32)
-
-// roundNEON is the last loop of quantizeGroup; it writes codes four by four.
-//
-//go:noescape
-func roundNEON(dst *byte, x *float32, n, vector int, inverse float32) (total int32)

@@ -3272,6 +3272,8 @@ pair:
 end:
 	R_1108
 	RET
+
+// func integerAVX22Rows1(a *integerArgs)
 TEXT ·integerAVX22Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -3350,6 +3352,8 @@ superPassed:
 	R_593
 	R_694
 
+
+// func integerAVX22Rows2(a *integerArgs)
 TEXT ·integerAVX22Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -3428,6 +3432,8 @@ superPassed:
 	R_610
 	R_694
 
+
+// func integerAVX22Rows3(a *integerArgs)
 TEXT ·integerAVX22Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -3511,6 +3517,8 @@ superPassed:
 	R_632
 	R_694
 
+
+// func integerAVX22Rows4(a *integerArgs)
 TEXT ·integerAVX22Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -3594,6 +3602,8 @@ superPassed:
 	R_663
 	R_694
 
+
+// func integerAVX23Rows1(a *integerArgs)
 TEXT ·integerAVX23Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -3673,6 +3683,8 @@ superPassed:
 	R_593
 	R_718
 
+
+// func integerAVX23Rows2(a *integerArgs)
 TEXT ·integerAVX23Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -3752,6 +3764,8 @@ superPassed:
 	R_610
 	R_718
 
+
+// func integerAVX23Rows3(a *integerArgs)
 TEXT ·integerAVX23Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -3836,6 +3850,8 @@ superPassed:
 	R_632
 	R_718
 
+
+// func integerAVX23Rows4(a *integerArgs)
 TEXT ·integerAVX23Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -3920,6 +3936,8 @@ superPassed:
 	R_663
 	R_718
 
+
+// func integerAVX24Rows1(a *integerArgs)
 TEXT ·integerAVX24Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -3994,6 +4012,8 @@ superPassed:
 	R_593
 	R_532
 
+
+// func integerAVX24Rows2(a *integerArgs)
 TEXT ·integerAVX24Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4069,6 +4089,8 @@ superPassed:
 	R_610
 	R_532
 
+
+// func integerAVX24Rows3(a *integerArgs)
 TEXT ·integerAVX24Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4149,6 +4171,8 @@ superPassed:
 	R_632
 	R_532
 
+
+// func integerAVX24Rows4(a *integerArgs)
 TEXT ·integerAVX24Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4229,6 +4253,8 @@ superPassed:
 	R_663
 	R_532
 
+
+// func integerAVX25Rows1(a *integerArgs)
 TEXT ·integerAVX25Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4293,6 +4319,8 @@ superPassed:
 	R_593
 	R_532
 
+
+// func integerAVX25Rows2(a *integerArgs)
 TEXT ·integerAVX25Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4357,6 +4385,8 @@ superPassed:
 	R_610
 	R_532
 
+
+// func integerAVX25Rows3(a *integerArgs)
 TEXT ·integerAVX25Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4426,6 +4456,8 @@ superPassed:
 	R_632
 	R_532
 
+
+// func integerAVX25Rows4(a *integerArgs)
 TEXT ·integerAVX25Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4494,6 +4526,8 @@ superPassed:
 	R_663
 	R_532
 
+
+// func integerAVX26Rows1(a *integerArgs)
 TEXT ·integerAVX26Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4558,6 +4592,8 @@ superPassed:
 	R_593
 	R_749
 
+
+// func integerAVX26Rows2(a *integerArgs)
 TEXT ·integerAVX26Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4622,6 +4658,8 @@ superPassed:
 	R_610
 	R_749
 
+
+// func integerAVX26Rows3(a *integerArgs)
 TEXT ·integerAVX26Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4691,6 +4729,8 @@ superPassed:
 	R_632
 	R_749
 
+
+// func integerAVX26Rows4(a *integerArgs)
 TEXT ·integerAVX26Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4759,6 +4799,8 @@ superPassed:
 	R_663
 	R_749
 
+
+// func integerAVX28Rows1(a *integerArgs)
 TEXT ·integerAVX28Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4855,6 +4897,8 @@ points:
 early:
 	R_391
 
+
+// func integerAVX28Rows2(a *integerArgs)
 TEXT ·integerAVX28Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -4950,6 +4994,8 @@ points:
 early:
 	R_398
 
+
+// func integerAVX28Rows3(a *integerArgs)
 TEXT ·integerAVX28Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5051,6 +5097,8 @@ points:
 early:
 	R_420
 
+
+// func integerAVX28Rows4(a *integerArgs)
 TEXT ·integerAVX28Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5155,6 +5203,8 @@ points:
 early:
 	R_451
 
+
+// func integerAVX2FP4Rows1(a *integerArgs)
 TEXT ·integerAVX2FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5204,6 +5254,8 @@ points:
 early:
 	R_391
 
+
+// func integerAVX2FP4Rows2(a *integerArgs)
 TEXT ·integerAVX2FP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5250,6 +5302,8 @@ points:
 early:
 	R_398
 
+
+// func integerAVX2FP4Rows3(a *integerArgs)
 TEXT ·integerAVX2FP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5303,6 +5357,8 @@ points:
 early:
 	R_420
 
+
+// func integerAVX2FP4Rows4(a *integerArgs)
 TEXT ·integerAVX2FP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5357,6 +5413,8 @@ points:
 early:
 	R_451
 
+
+// func integerAVX2LevelsRows1(a *integerArgs)
 TEXT ·integerAVX2LevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5456,6 +5514,8 @@ superPassed:
 	R_593
 	R_778
 
+
+// func integerAVX2LevelsRows2(a *integerArgs)
 TEXT ·integerAVX2LevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5556,6 +5616,8 @@ superPassed:
 	R_610
 	R_778
 
+
+// func integerAVX2LevelsRows3(a *integerArgs)
 TEXT ·integerAVX2LevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5661,6 +5723,8 @@ superPassed:
 	R_632
 	R_778
 
+
+// func integerAVX2LevelsRows4(a *integerArgs)
 TEXT ·integerAVX2LevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5768,6 +5832,8 @@ superPassed:
 	R_663
 	R_778
 
+
+// func integerVNNI2Rows1(a *integerArgs)
 TEXT ·integerVNNI2Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5829,6 +5895,8 @@ superPassed:
 	R_593
 	R_694
 
+
+// func integerVNNI2Rows2(a *integerArgs)
 TEXT ·integerVNNI2Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5890,6 +5958,8 @@ superPassed:
 	R_610
 	R_694
 
+
+// func integerVNNI2Rows3(a *integerArgs)
 TEXT ·integerVNNI2Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -5957,6 +6027,8 @@ superPassed:
 	R_632
 	R_694
 
+
+// func integerVNNI2Rows4(a *integerArgs)
 TEXT ·integerVNNI2Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6024,6 +6096,8 @@ superPassed:
 	R_663
 	R_694
 
+
+// func integerVNNI3Rows1(a *integerArgs)
 TEXT ·integerVNNI3Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6086,6 +6160,8 @@ superPassed:
 	R_593
 	R_718
 
+
+// func integerVNNI3Rows2(a *integerArgs)
 TEXT ·integerVNNI3Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6147,6 +6223,8 @@ superPassed:
 	R_610
 	R_718
 
+
+// func integerVNNI3Rows3(a *integerArgs)
 TEXT ·integerVNNI3Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6215,6 +6293,8 @@ superPassed:
 	R_632
 	R_718
 
+
+// func integerVNNI3Rows4(a *integerArgs)
 TEXT ·integerVNNI3Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6282,6 +6362,8 @@ superPassed:
 	R_663
 	R_718
 
+
+// func integerVNNI4Rows1(a *integerArgs)
 TEXT ·integerVNNI4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6342,6 +6424,8 @@ superPassed:
 	R_593
 	R_532
 
+
+// func integerVNNI4Rows2(a *integerArgs)
 TEXT ·integerVNNI4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6404,6 +6488,8 @@ superPassed:
 	R_610
 	R_532
 
+
+// func integerVNNI4Rows3(a *integerArgs)
 TEXT ·integerVNNI4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6470,6 +6556,8 @@ superPassed:
 	R_632
 	R_532
 
+
+// func integerVNNI4Rows4(a *integerArgs)
 TEXT ·integerVNNI4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6536,6 +6624,8 @@ superPassed:
 	R_663
 	R_532
 
+
+// func integerVNNI5Rows1(a *integerArgs)
 TEXT ·integerVNNI5Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6598,6 +6688,8 @@ superPassed:
 	R_593
 	R_532
 
+
+// func integerVNNI5Rows2(a *integerArgs)
 TEXT ·integerVNNI5Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6659,6 +6751,8 @@ superPassed:
 	R_610
 	R_532
 
+
+// func integerVNNI5Rows3(a *integerArgs)
 TEXT ·integerVNNI5Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6727,6 +6821,8 @@ superPassed:
 	R_632
 	R_532
 
+
+// func integerVNNI5Rows4(a *integerArgs)
 TEXT ·integerVNNI5Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6794,6 +6890,8 @@ superPassed:
 	R_663
 	R_532
 
+
+// func integerVNNI6Rows1(a *integerArgs)
 TEXT ·integerVNNI6Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6856,6 +6954,8 @@ superPassed:
 	R_593
 	R_749
 
+
+// func integerVNNI6Rows2(a *integerArgs)
 TEXT ·integerVNNI6Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6917,6 +7017,8 @@ superPassed:
 	R_610
 	R_749
 
+
+// func integerVNNI6Rows3(a *integerArgs)
 TEXT ·integerVNNI6Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -6985,6 +7087,8 @@ superPassed:
 	R_632
 	R_749
 
+
+// func integerVNNI6Rows4(a *integerArgs)
 TEXT ·integerVNNI6Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7052,6 +7156,8 @@ superPassed:
 	R_663
 	R_749
 
+
+// func integerVNNI8Rows1(a *integerArgs)
 TEXT ·integerVNNI8Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7101,6 +7207,8 @@ points:
 early:
 	R_391
 
+
+// func integerVNNI8Rows2(a *integerArgs)
 TEXT ·integerVNNI8Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7150,6 +7258,8 @@ points:
 early:
 	R_398
 
+
+// func integerVNNI8Rows3(a *integerArgs)
 TEXT ·integerVNNI8Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7204,6 +7314,8 @@ points:
 early:
 	R_420
 
+
+// func integerVNNI8Rows4(a *integerArgs)
 TEXT ·integerVNNI8Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7259,6 +7371,8 @@ points:
 early:
 	R_451
 
+
+// func integerVNNIFP4Rows1(a *integerArgs)
 TEXT ·integerVNNIFP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7305,6 +7419,8 @@ points:
 early:
 	R_391
 
+
+// func integerVNNIFP4Rows2(a *integerArgs)
 TEXT ·integerVNNIFP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7352,6 +7468,8 @@ points:
 early:
 	R_398
 
+
+// func integerVNNIFP4Rows3(a *integerArgs)
 TEXT ·integerVNNIFP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7404,6 +7522,8 @@ points:
 early:
 	R_420
 
+
+// func integerVNNIFP4Rows4(a *integerArgs)
 TEXT ·integerVNNIFP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7457,6 +7577,8 @@ points:
 early:
 	R_451
 
+
+// func integerVNNILevelsRows1(a *integerArgs)
 TEXT ·integerVNNILevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7515,6 +7637,8 @@ superPassed:
 	R_593
 	R_778
 
+
+// func integerVNNILevelsRows2(a *integerArgs)
 TEXT ·integerVNNILevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7575,6 +7699,8 @@ superPassed:
 	R_610
 	R_778
 
+
+// func integerVNNILevelsRows3(a *integerArgs)
 TEXT ·integerVNNILevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7639,6 +7765,8 @@ superPassed:
 	R_632
 	R_778
 
+
+// func integerVNNILevelsRows4(a *integerArgs)
 TEXT ·integerVNNILevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_185
@@ -7703,6 +7831,8 @@ superPassed:
 	R_663
 	R_778
 
+
+// func integerUnpackAVX22(a *integerArgs)
 TEXT ·integerUnpackAVX22(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -7733,6 +7863,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerUnpackAVX23(a *integerArgs)
 TEXT ·integerUnpackAVX23(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -7783,6 +7915,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerUnpackAVX24(a *integerArgs)
 TEXT ·integerUnpackAVX24(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -7805,6 +7939,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerUnpackAVX25(a *integerArgs)
 TEXT ·integerUnpackAVX25(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -7848,6 +7984,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerUnpackAVX26(a *integerArgs)
 TEXT ·integerUnpackAVX26(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -7893,6 +8031,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerUnpackAVX28(a *integerArgs)
 TEXT ·integerUnpackAVX28(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -7944,6 +8084,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerUnpackVNNI8(a *integerArgs)
 TEXT ·integerUnpackVNNI8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -7970,6 +8112,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerUnpackAVX2FP4(a *integerArgs)
 TEXT ·integerUnpackAVX2FP4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -7996,6 +8140,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerUnpackAVX2Levels(a *integerArgs)
 TEXT ·integerUnpackAVX2Levels(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -8049,6 +8195,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerUnpackVNNILevels(a *integerArgs)
 TEXT ·integerUnpackVNNILevels(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_669
@@ -8078,6 +8226,8 @@ scalesOut:
 	R_671
 	RET
 
+
+// func integerPanelRows1(a *integerArgs)
 TEXT ·integerPanelRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8117,6 +8267,8 @@ points:
 early:
 	R_391
 
+
+// func integerPanelRows2(a *integerArgs)
 TEXT ·integerPanelRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8157,6 +8309,8 @@ points:
 early:
 	R_398
 
+
+// func integerPanelRows3(a *integerArgs)
 TEXT ·integerPanelRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8213,6 +8367,8 @@ points:
 early:
 	R_420
 
+
+// func integerPanelRows4(a *integerArgs)
 TEXT ·integerPanelRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8266,6 +8422,8 @@ points:
 early:
 	R_451
 
+
+// func integerPanelRows5(a *integerArgs)
 TEXT ·integerPanelRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8325,6 +8483,8 @@ points:
 early:
 	R_1277
 
+
+// func integerPanelRows6(a *integerArgs)
 TEXT ·integerPanelRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8393,6 +8553,8 @@ points:
 early:
 	R_1355
 
+
+// func integerPlainRows1(a *integerArgs)
 TEXT ·integerPlainRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8468,6 +8630,8 @@ points:
 early:
 	R_391
 
+
+// func integerPlainRows2(a *integerArgs)
 TEXT ·integerPlainRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8543,6 +8707,8 @@ points:
 early:
 	R_398
 
+
+// func integerPlainRows3(a *integerArgs)
 TEXT ·integerPlainRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8634,6 +8800,8 @@ points:
 early:
 	R_420
 
+
+// func integerPlainRows4(a *integerArgs)
 TEXT ·integerPlainRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8744,6 +8912,8 @@ points:
 early:
 	R_451
 
+
+// func integerPlainRows5(a *integerArgs)
 TEXT ·integerPlainRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -8889,6 +9059,8 @@ points:
 early:
 	R_1277
 
+
+// func integerPlainRows6(a *integerArgs)
 TEXT ·integerPlainRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -9052,6 +9224,8 @@ points:
 early:
 	R_1355
 
+
+// func integerWideRows1(a *integerArgs)
 TEXT ·integerWideRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -9096,6 +9270,8 @@ points:
 early:
 	R_391
 
+
+// func integerWideRows2(a *integerArgs)
 TEXT ·integerWideRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -9148,6 +9324,8 @@ points:
 early:
 	R_398
 
+
+// func integerWideRows3(a *integerArgs)
 TEXT ·integerWideRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -9210,6 +9388,8 @@ points:
 early:
 	R_420
 
+
+// func integerWideRows4(a *integerArgs)
 TEXT ·integerWideRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -9281,6 +9461,8 @@ points:
 early:
 	R_451
 
+
+// func integerWideRows5(a *integerArgs)
 TEXT ·integerWideRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510
@@ -9364,6 +9546,8 @@ points:
 early:
 	R_1277
 
+
+// func integerWideRows6(a *integerArgs)
 TEXT ·integerWideRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_510

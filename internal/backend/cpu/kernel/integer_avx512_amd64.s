@@ -3282,6 +3282,7 @@ row:
 	R_1234
 	RET
 
+// func integerAVX5122Rows1(a *integerArgs)
 TEXT ·integerAVX5122Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_487
@@ -3386,6 +3387,7 @@ first0:
 	VFMADD231PS.BCST 0(BX), Z3, Z1
 	JMP added0
 
+// func integerAVX5122Rows2(a *integerArgs)
 TEXT ·integerAVX5122Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_487
@@ -3498,6 +3500,7 @@ first0:
 	VFMADD231PS.BCST 4(BX), Z7, Z3
 	JMP added0
 
+// func integerAVX5122Rows3(a *integerArgs)
 TEXT ·integerAVX5122Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_487
@@ -3619,6 +3622,7 @@ first0:
 	VFMADD231PS.BCST 8(BX), Z11, Z5
 	JMP added0
 
+// func integerAVX5122Rows4(a *integerArgs)
 TEXT ·integerAVX5122Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_487
@@ -3746,6 +3750,7 @@ first0:
 	VFMADD231PS.BCST 12(BX), Z15, Z7
 	JMP added0
 
+// func integerAVX5122Rows5(a *integerArgs)
 TEXT ·integerAVX5122Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_487
@@ -3877,6 +3882,7 @@ first0:
 	VFMADD231PS.BCST 16(BX), Z19, Z9
 	JMP added0
 
+// func integerAVX5122Rows6(a *integerArgs)
 TEXT ·integerAVX5122Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_487
@@ -4013,6 +4019,7 @@ first0:
 	VFMADD231PS.BCST 20(BX), Z23, Z11
 	JMP added0
 
+// func integerAVX5122Rows7(a *integerArgs)
 TEXT ·integerAVX5122Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_487
@@ -4166,6 +4173,7 @@ first1:
 	VFMADD231PS.BCST 24(BX), Z20, Z13
 	JMP added1
 
+// func integerAVX5122Rows8(a *integerArgs)
 TEXT ·integerAVX5122Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_487
@@ -4331,6 +4339,7 @@ first1:
 	VFMADD231PS.BCST 28(BX), Z23, Z15
 	JMP added1
 
+// func integerAVX5123Rows1(a *integerArgs)
 TEXT ·integerAVX5123Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_673
@@ -4424,6 +4433,7 @@ pointsShort0:
 pointed0:
 	R_796
 
+// func integerAVX5123Rows2(a *integerArgs)
 TEXT ·integerAVX5123Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_673
@@ -4517,6 +4527,7 @@ pointsShort0:
 pointed0:
 	R_831
 
+// func integerAVX5123Rows3(a *integerArgs)
 TEXT ·integerAVX5123Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_673
@@ -4611,6 +4622,7 @@ pointsShort0:
 pointed0:
 	R_867
 
+// func integerAVX5123Rows4(a *integerArgs)
 TEXT ·integerAVX5123Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_673
@@ -4704,6 +4716,7 @@ pointsShort0:
 pointed0:
 	R_935
 
+// func integerAVX5123Rows5(a *integerArgs)
 TEXT ·integerAVX5123Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_673
@@ -4797,6 +4810,7 @@ pointsShort0:
 pointed0:
 	R_970
 
+// func integerAVX5123Rows6(a *integerArgs)
 TEXT ·integerAVX5123Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_673
@@ -4890,6 +4904,7 @@ pointsShort0:
 pointed0:
 	R_1043
 
+// func integerAVX5123Rows7(a *integerArgs)
 TEXT ·integerAVX5123Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_673
@@ -5018,6 +5033,7 @@ pointsShort1:
 pointed1:
 	R_1082
 
+// func integerAVX5123Rows8(a *integerArgs)
 TEXT ·integerAVX5123Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_673
@@ -5146,6 +5162,7 @@ pointsShort1:
 pointed1:
 	R_1163
 
+// func integerAVX5124Rows1(a *integerArgs)
 TEXT ·integerAVX5124Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_676
@@ -5232,6 +5249,7 @@ pointsShort0:
 pointed0:
 	R_796
 
+// func integerAVX5124Rows2(a *integerArgs)
 TEXT ·integerAVX5124Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_676
@@ -5318,6 +5336,7 @@ pointsShort0:
 pointed0:
 	R_831
 
+// func integerAVX5124Rows3(a *integerArgs)
 TEXT ·integerAVX5124Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_676
@@ -5405,6 +5424,7 @@ pointsShort0:
 pointed0:
 	R_867
 
+// func integerAVX5124Rows4(a *integerArgs)
 TEXT ·integerAVX5124Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_676
@@ -5492,6 +5512,7 @@ pointsShort0:
 pointed0:
 	R_935
 
+// func integerAVX5124Rows5(a *integerArgs)
 TEXT ·integerAVX5124Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_676
@@ -5578,6 +5599,7 @@ pointsShort0:
 pointed0:
 	R_970
 
+// func integerAVX5124Rows6(a *integerArgs)
 TEXT ·integerAVX5124Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_676
@@ -5665,6 +5687,7 @@ pointsShort0:
 pointed0:
 	R_1043
 
+// func integerAVX5124Rows7(a *integerArgs)
 TEXT ·integerAVX5124Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_676
@@ -5788,6 +5811,7 @@ pointsShort1:
 pointed1:
 	R_1082
 
+// func integerAVX5124Rows8(a *integerArgs)
 TEXT ·integerAVX5124Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_676
@@ -5911,6 +5935,7 @@ pointsShort1:
 pointed1:
 	R_1163
 
+// func integerAVX5125Rows1(a *integerArgs)
 TEXT ·integerAVX5125Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_730
@@ -5984,6 +6009,7 @@ pointsShort0:
 pointed0:
 	R_796
 
+// func integerAVX5125Rows2(a *integerArgs)
 TEXT ·integerAVX5125Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_730
@@ -6056,6 +6082,7 @@ pointsShort0:
 pointed0:
 	R_831
 
+// func integerAVX5125Rows3(a *integerArgs)
 TEXT ·integerAVX5125Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_730
@@ -6129,6 +6156,7 @@ pointsShort0:
 pointed0:
 	R_867
 
+// func integerAVX5125Rows4(a *integerArgs)
 TEXT ·integerAVX5125Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_730
@@ -6202,6 +6230,7 @@ pointsShort0:
 pointed0:
 	R_935
 
+// func integerAVX5125Rows5(a *integerArgs)
 TEXT ·integerAVX5125Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_730
@@ -6275,6 +6304,7 @@ pointsShort0:
 pointed0:
 	R_970
 
+// func integerAVX5125Rows6(a *integerArgs)
 TEXT ·integerAVX5125Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_730
@@ -6347,6 +6377,7 @@ pointsShort0:
 pointed0:
 	R_1043
 
+// func integerAVX5125Rows7(a *integerArgs)
 TEXT ·integerAVX5125Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_730
@@ -6454,6 +6485,7 @@ pointsShort1:
 pointed1:
 	R_1082
 
+// func integerAVX5125Rows8(a *integerArgs)
 TEXT ·integerAVX5125Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_730
@@ -6561,6 +6593,7 @@ pointsShort1:
 pointed1:
 	R_1163
 
+// func integerAVX5126Rows1(a *integerArgs)
 TEXT ·integerAVX5126Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_732
@@ -6640,6 +6673,7 @@ pointsShort0:
 pointed0:
 	R_796
 
+// func integerAVX5126Rows2(a *integerArgs)
 TEXT ·integerAVX5126Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_732
@@ -6722,6 +6756,7 @@ pointsShort0:
 pointed0:
 	R_831
 
+// func integerAVX5126Rows3(a *integerArgs)
 TEXT ·integerAVX5126Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_732
@@ -6808,6 +6843,7 @@ pointsShort0:
 pointed0:
 	R_867
 
+// func integerAVX5126Rows4(a *integerArgs)
 TEXT ·integerAVX5126Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_732
@@ -6896,6 +6932,7 @@ pointsShort0:
 pointed0:
 	R_935
 
+// func integerAVX5126Rows5(a *integerArgs)
 TEXT ·integerAVX5126Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_732
@@ -6989,6 +7026,7 @@ pointsShort0:
 pointed0:
 	R_970
 
+// func integerAVX5126Rows6(a *integerArgs)
 TEXT ·integerAVX5126Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_732
@@ -7083,6 +7121,7 @@ pointsShort0:
 pointed0:
 	R_1043
 
+// func integerAVX5126Rows7(a *integerArgs)
 TEXT ·integerAVX5126Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_732
@@ -7214,6 +7253,7 @@ pointsShort1:
 pointed1:
 	R_1082
 
+// func integerAVX5126Rows8(a *integerArgs)
 TEXT ·integerAVX5126Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_732
@@ -7345,6 +7385,7 @@ pointsShort1:
 pointed1:
 	R_1163
 
+// func integerAVX5128Rows1(a *integerArgs)
 TEXT ·integerAVX5128Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_711
@@ -7409,6 +7450,7 @@ pointsShort0:
 pointed0:
 	R_796
 
+// func integerAVX5128Rows2(a *integerArgs)
 TEXT ·integerAVX5128Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_711
@@ -7476,6 +7518,7 @@ pointsShort0:
 pointed0:
 	R_831
 
+// func integerAVX5128Rows3(a *integerArgs)
 TEXT ·integerAVX5128Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_711
@@ -7548,6 +7591,7 @@ pointsShort0:
 pointed0:
 	R_867
 
+// func integerAVX5128Rows4(a *integerArgs)
 TEXT ·integerAVX5128Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_711
@@ -7624,6 +7668,7 @@ pointsShort0:
 pointed0:
 	R_935
 
+// func integerAVX5128Rows5(a *integerArgs)
 TEXT ·integerAVX5128Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_711
@@ -7704,6 +7749,7 @@ pointsShort0:
 pointed0:
 	R_970
 
+// func integerAVX5128Rows6(a *integerArgs)
 TEXT ·integerAVX5128Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_711
@@ -7784,6 +7830,7 @@ pointsShort0:
 pointed0:
 	R_1043
 
+// func integerAVX5128Rows7(a *integerArgs)
 TEXT ·integerAVX5128Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_711
@@ -7893,6 +7940,7 @@ pointsShort1:
 pointed1:
 	R_1082
 
+// func integerAVX5128Rows8(a *integerArgs)
 TEXT ·integerAVX5128Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_711
@@ -8008,6 +8056,7 @@ pointsShort1:
 pointed1:
 	R_1163
 
+// func integerAVX512FP4Rows1(a *integerArgs)
 TEXT ·integerAVX512FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_762
@@ -8053,6 +8102,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512FP4Rows2(a *integerArgs)
 TEXT ·integerAVX512FP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_762
@@ -8097,6 +8147,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512FP4Rows3(a *integerArgs)
 TEXT ·integerAVX512FP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_762
@@ -8142,6 +8193,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512FP4Rows4(a *integerArgs)
 TEXT ·integerAVX512FP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_762
@@ -8186,6 +8238,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512FP4Rows5(a *integerArgs)
 TEXT ·integerAVX512FP4Rows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_762
@@ -8231,6 +8284,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512FP4Rows6(a *integerArgs)
 TEXT ·integerAVX512FP4Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_762
@@ -8274,6 +8328,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512FP4Rows7(a *integerArgs)
 TEXT ·integerAVX512FP4Rows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_762
@@ -8323,6 +8378,7 @@ half1:
 other1:
 	R_1282
 
+// func integerAVX512FP4Rows8(a *integerArgs)
 TEXT ·integerAVX512FP4Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_762
@@ -8372,6 +8428,7 @@ half1:
 other1:
 	R_1282
 
+// func integerAVX512LevelsRows1(a *integerArgs)
 TEXT ·integerAVX512LevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_795
@@ -8425,6 +8482,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512LevelsRows2(a *integerArgs)
 TEXT ·integerAVX512LevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_795
@@ -8477,6 +8535,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512LevelsRows3(a *integerArgs)
 TEXT ·integerAVX512LevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_795
@@ -8530,6 +8589,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512LevelsRows4(a *integerArgs)
 TEXT ·integerAVX512LevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_795
@@ -8582,6 +8642,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512LevelsRows5(a *integerArgs)
 TEXT ·integerAVX512LevelsRows5(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_795
@@ -8635,6 +8696,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512LevelsRows6(a *integerArgs)
 TEXT ·integerAVX512LevelsRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_795
@@ -8686,6 +8748,7 @@ half0:
 other0:
 	R_433
 
+// func integerAVX512LevelsRows7(a *integerArgs)
 TEXT ·integerAVX512LevelsRows7(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_795
@@ -8746,6 +8809,7 @@ half1:
 other1:
 	R_1282
 
+// func integerAVX512LevelsRows8(a *integerArgs)
 TEXT ·integerAVX512LevelsRows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_795
@@ -8817,6 +8881,8 @@ other1:
 //
 // Vectors: from Z0 on the int32 sums, of tile after tile, row after row. Z24 to Z26: codes of the
 // tiles. Z27: an activation. Z24 to Z29 later: scales and biases.
+
+// func integerWide8(a *integerArgs)
 TEXT ·integerWide8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
 	R_16

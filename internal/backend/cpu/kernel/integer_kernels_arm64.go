@@ -4,7 +4,7 @@
 
 package kernel
 
-// integerNEON has the kernels by format and number of rows.
+// integerNEON has the kernels by format and number of rows. Their twin is integerTile.
 var integerNEON = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		integerNEON2Rows1,
@@ -56,7 +56,7 @@ var integerNEON = [integerFormats][4]func(a *integerArgs){
 	},
 }
 
-// integerDot has the kernels by format and number of rows.
+// integerDot has the kernels by format and number of rows. Their twin is integerTile.
 var integerDot = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		integerDot2Rows1,
@@ -108,7 +108,7 @@ var integerDot = [integerFormats][4]func(a *integerArgs){
 	},
 }
 
-// integerI8MM has the kernels by format and number of rows.
+// integerI8MM has the kernels by format and number of rows. Their twin is integerTile.
 var integerI8MM = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		integerDot2Rows1,
@@ -159,242 +159,3 @@ var integerI8MM = [integerFormats][4]func(a *integerArgs){
 		integerI8MMLevelsRows4,
 	},
 }
-
-// The twin of all kernels is integerTile.
-
-//go:noescape
-func integerNEON2Rows1(a *integerArgs)
-
-//go:noescape
-func integerNEON2Rows2(a *integerArgs)
-
-//go:noescape
-func integerNEON2Rows3(a *integerArgs)
-
-//go:noescape
-func integerNEON2Rows4(a *integerArgs)
-
-//go:noescape
-func integerNEON3Rows1(a *integerArgs)
-
-//go:noescape
-func integerNEON3Rows2(a *integerArgs)
-
-//go:noescape
-func integerNEON3Rows3(a *integerArgs)
-
-//go:noescape
-func integerNEON3Rows4(a *integerArgs)
-
-//go:noescape
-func integerNEON4Rows1(a *integerArgs)
-
-//go:noescape
-func integerNEON4Rows2(a *integerArgs)
-
-//go:noescape
-func integerNEON4Rows3(a *integerArgs)
-
-//go:noescape
-func integerNEON4Rows4(a *integerArgs)
-
-//go:noescape
-func integerNEON5Rows1(a *integerArgs)
-
-//go:noescape
-func integerNEON5Rows2(a *integerArgs)
-
-//go:noescape
-func integerNEON5Rows3(a *integerArgs)
-
-//go:noescape
-func integerNEON5Rows4(a *integerArgs)
-
-//go:noescape
-func integerNEON6Rows1(a *integerArgs)
-
-//go:noescape
-func integerNEON6Rows2(a *integerArgs)
-
-//go:noescape
-func integerNEON6Rows3(a *integerArgs)
-
-//go:noescape
-func integerNEON6Rows4(a *integerArgs)
-
-//go:noescape
-func integerNEON8Rows1(a *integerArgs)
-
-//go:noescape
-func integerNEON8Rows2(a *integerArgs)
-
-//go:noescape
-func integerNEON8Rows3(a *integerArgs)
-
-//go:noescape
-func integerNEON8Rows4(a *integerArgs)
-
-//go:noescape
-func integerNEONFP4Rows1(a *integerArgs)
-
-//go:noescape
-func integerNEONFP4Rows2(a *integerArgs)
-
-//go:noescape
-func integerNEONFP4Rows3(a *integerArgs)
-
-//go:noescape
-func integerNEONFP4Rows4(a *integerArgs)
-
-//go:noescape
-func integerNEONLevelsRows1(a *integerArgs)
-
-//go:noescape
-func integerNEONLevelsRows2(a *integerArgs)
-
-//go:noescape
-func integerNEONLevelsRows3(a *integerArgs)
-
-//go:noescape
-func integerNEONLevelsRows4(a *integerArgs)
-
-//go:noescape
-func integerDot2Rows1(a *integerArgs)
-
-//go:noescape
-func integerDot2Rows2(a *integerArgs)
-
-//go:noescape
-func integerDot2Rows3(a *integerArgs)
-
-//go:noescape
-func integerDot2Rows4(a *integerArgs)
-
-//go:noescape
-func integerDot3Rows1(a *integerArgs)
-
-//go:noescape
-func integerDot3Rows2(a *integerArgs)
-
-//go:noescape
-func integerDot3Rows3(a *integerArgs)
-
-//go:noescape
-func integerDot3Rows4(a *integerArgs)
-
-//go:noescape
-func integerDot4Rows1(a *integerArgs)
-
-//go:noescape
-func integerDot4Rows2(a *integerArgs)
-
-//go:noescape
-func integerDot4Rows3(a *integerArgs)
-
-//go:noescape
-func integerDot4Rows4(a *integerArgs)
-
-//go:noescape
-func integerDot5Rows1(a *integerArgs)
-
-//go:noescape
-func integerDot5Rows2(a *integerArgs)
-
-//go:noescape
-func integerDot5Rows3(a *integerArgs)
-
-//go:noescape
-func integerDot5Rows4(a *integerArgs)
-
-//go:noescape
-func integerDot6Rows1(a *integerArgs)
-
-//go:noescape
-func integerDot6Rows2(a *integerArgs)
-
-//go:noescape
-func integerDot6Rows3(a *integerArgs)
-
-//go:noescape
-func integerDot6Rows4(a *integerArgs)
-
-//go:noescape
-func integerDot8Rows1(a *integerArgs)
-
-//go:noescape
-func integerDot8Rows2(a *integerArgs)
-
-//go:noescape
-func integerDot8Rows3(a *integerArgs)
-
-//go:noescape
-func integerDot8Rows4(a *integerArgs)
-
-//go:noescape
-func integerDotFP4Rows1(a *integerArgs)
-
-//go:noescape
-func integerDotFP4Rows2(a *integerArgs)
-
-//go:noescape
-func integerDotFP4Rows3(a *integerArgs)
-
-//go:noescape
-func integerDotFP4Rows4(a *integerArgs)
-
-//go:noescape
-func integerDotLevelsRows1(a *integerArgs)
-
-//go:noescape
-func integerDotLevelsRows2(a *integerArgs)
-
-//go:noescape
-func integerDotLevelsRows3(a *integerArgs)
-
-//go:noescape
-func integerDotLevelsRows4(a *integerArgs)
-
-//go:noescape
-func integerI8MM2Rows4(a *integerArgs)
-
-//go:noescape
-func integerI8MM3Rows4(a *integerArgs)
-
-//go:noescape
-func integerI8MM4Rows4(a *integerArgs)
-
-//go:noescape
-func integerI8MM5Rows4(a *integerArgs)
-
-//go:noescape
-func integerI8MM6Rows4(a *integerArgs)
-
-//go:noescape
-func integerI8MM8Rows1(a *integerArgs)
-
-//go:noescape
-func integerI8MM8Rows2(a *integerArgs)
-
-//go:noescape
-func integerI8MM8Rows3(a *integerArgs)
-
-//go:noescape
-func integerI8MM8Rows4(a *integerArgs)
-
-//go:noescape
-func integerI8MMFP4Rows4(a *integerArgs)
-
-//go:noescape
-func integerI8MMLevelsRows4(a *integerArgs)
-
-//go:noescape
-func factorsKNEON(a *integerArgs)
-
-//go:noescape
-func factors6KNEON(a *integerArgs)
-
-//go:noescape
-func factorsXSNEON(a *integerArgs)
-
-//go:noescape
-func factors2KNEON(a *integerArgs)

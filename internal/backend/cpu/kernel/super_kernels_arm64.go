@@ -4,7 +4,7 @@
 
 package kernel
 
-// superNEON has the kernels for superblocks by format and number of rows.
+// superNEON has the kernels for superblocks by format and number of rows. Their twin is superTile.
 var superNEON = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		superNEON2Rows1,
@@ -50,7 +50,7 @@ var superNEON = [integerFormats][4]func(a *integerArgs){
 	},
 }
 
-// superDot has the kernels for superblocks by format and number of rows.
+// superDot has the kernels for superblocks by format and number of rows. Their twin is superTile.
 var superDot = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		superDot2Rows1,
@@ -96,7 +96,7 @@ var superDot = [integerFormats][4]func(a *integerArgs){
 	},
 }
 
-// superI8MM has the kernels for superblocks by format and number of rows.
+// superI8MM has the kernels for superblocks by format and number of rows. Their twin is superTile.
 var superI8MM = [integerFormats][4]func(a *integerArgs){
 	integer2: {
 		superDot2Rows1,
@@ -141,179 +141,3 @@ var superI8MM = [integerFormats][4]func(a *integerArgs){
 		superDotGridRows4,
 	},
 }
-
-// The twin of all kernels is superTile.
-
-//go:noescape
-func superNEON2Rows1(a *integerArgs)
-
-//go:noescape
-func superNEON2Rows2(a *integerArgs)
-
-//go:noescape
-func superNEON2Rows3(a *integerArgs)
-
-//go:noescape
-func superNEON2Rows4(a *integerArgs)
-
-//go:noescape
-func superNEON3Rows1(a *integerArgs)
-
-//go:noescape
-func superNEON3Rows2(a *integerArgs)
-
-//go:noescape
-func superNEON3Rows3(a *integerArgs)
-
-//go:noescape
-func superNEON3Rows4(a *integerArgs)
-
-//go:noescape
-func superNEON4Rows1(a *integerArgs)
-
-//go:noescape
-func superNEON4Rows2(a *integerArgs)
-
-//go:noescape
-func superNEON4Rows3(a *integerArgs)
-
-//go:noescape
-func superNEON4Rows4(a *integerArgs)
-
-//go:noescape
-func superNEON5Rows1(a *integerArgs)
-
-//go:noescape
-func superNEON5Rows2(a *integerArgs)
-
-//go:noescape
-func superNEON5Rows3(a *integerArgs)
-
-//go:noescape
-func superNEON5Rows4(a *integerArgs)
-
-//go:noescape
-func superNEON6Rows1(a *integerArgs)
-
-//go:noescape
-func superNEON6Rows2(a *integerArgs)
-
-//go:noescape
-func superNEON6Rows3(a *integerArgs)
-
-//go:noescape
-func superNEON6Rows4(a *integerArgs)
-
-//go:noescape
-func superNEONLevelsRows1(a *integerArgs)
-
-//go:noescape
-func superNEONLevelsRows2(a *integerArgs)
-
-//go:noescape
-func superNEONLevelsRows3(a *integerArgs)
-
-//go:noescape
-func superNEONLevelsRows4(a *integerArgs)
-
-//go:noescape
-func superNEONGridRows1(a *integerArgs)
-
-//go:noescape
-func superNEONGridRows2(a *integerArgs)
-
-//go:noescape
-func superNEONGridRows3(a *integerArgs)
-
-//go:noescape
-func superNEONGridRows4(a *integerArgs)
-
-//go:noescape
-func superDot2Rows1(a *integerArgs)
-
-//go:noescape
-func superDot2Rows2(a *integerArgs)
-
-//go:noescape
-func superDot2Rows3(a *integerArgs)
-
-//go:noescape
-func superDot2Rows4(a *integerArgs)
-
-//go:noescape
-func superDot3Rows1(a *integerArgs)
-
-//go:noescape
-func superDot3Rows2(a *integerArgs)
-
-//go:noescape
-func superDot3Rows3(a *integerArgs)
-
-//go:noescape
-func superDot3Rows4(a *integerArgs)
-
-//go:noescape
-func superDot4Rows1(a *integerArgs)
-
-//go:noescape
-func superDot4Rows2(a *integerArgs)
-
-//go:noescape
-func superDot4Rows3(a *integerArgs)
-
-//go:noescape
-func superDot4Rows4(a *integerArgs)
-
-//go:noescape
-func superDot5Rows1(a *integerArgs)
-
-//go:noescape
-func superDot5Rows2(a *integerArgs)
-
-//go:noescape
-func superDot5Rows3(a *integerArgs)
-
-//go:noescape
-func superDot5Rows4(a *integerArgs)
-
-//go:noescape
-func superDot6Rows1(a *integerArgs)
-
-//go:noescape
-func superDot6Rows2(a *integerArgs)
-
-//go:noescape
-func superDot6Rows3(a *integerArgs)
-
-//go:noescape
-func superDot6Rows4(a *integerArgs)
-
-//go:noescape
-func superDotLevelsRows1(a *integerArgs)
-
-//go:noescape
-func superDotLevelsRows2(a *integerArgs)
-
-//go:noescape
-func superDotLevelsRows3(a *integerArgs)
-
-//go:noescape
-func superDotLevelsRows4(a *integerArgs)
-
-//go:noescape
-func superDotGridRows1(a *integerArgs)
-
-//go:noescape
-func superDotGridRows2(a *integerArgs)
-
-//go:noescape
-func superDotGridRows3(a *integerArgs)
-
-//go:noescape
-func superDotGridRows4(a *integerArgs)
-
-//go:noescape
-func superI8MM4Rows4(a *integerArgs)
-
-//go:noescape
-func superI8MMLevelsRows4(a *integerArgs)

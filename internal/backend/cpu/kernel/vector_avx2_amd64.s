@@ -2446,7 +2446,7 @@ stop143:
 	VZEROUPPER
 	RET
 
-// func convolveAVX2(dst []float32, stride int, columns int, rows int, taps []tap, step int)
+// func convolveAVX2(dst []float32, stride int, columns int, rows int, taps []Tap, step int)
 // SI taps, R8 their number, R9 the current, R10 taps left, R11 and R12 its weights and input, R13
 // bytes from the first row's input to the current one's, R14 to what is fetched ahead, R15 rows left,
 // DI dst, CX columns, AX index; register 0 sum. Twin: convolve.

@@ -1,5 +1,5 @@
-// Package fold writes what generators made into package kernel, assembly with a macro for every run of instructions that
-// repeats: that is a third of the text.
+// Package fold writes what generators made into package kernel. Assembly has a macro for every run of instructions that
+// repeats, which is a third of the text, and its functions are declared in a Go file of the same name.
 package fold
 
 import (
@@ -9,18 +9,38 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 // Write writes a file. A name that ends in .s is assembly.
 func Write(name, text string) {
-	if strings.HasSuffix(name, ".s") {
+	if stem, ok := strings.CutSuffix(name, ".s"); ok {
+		Write(stem+".go", declarations(text))
 		text = folded(text)
 	}
 	if err := os.WriteFile(filepath.Join("..", name), []byte(text), 0o644); err != nil {
 		log.Fatal(err)
 	}
+}
+
+// declared is the declaration that a function's comment begins with.
+var declared = regexp.MustCompile(`(?m)^// (func (\w+)\([^()]*\)( \([^()]*\))?)`)
+
+// declarations is the Go side of assembly.
+func declarations(text string) string {
+	head, _, _ := strings.Cut(text, "#include")
+	out := head + "package kernel\n"
+	for _, d := range declared.FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(text, "TEXT ·"+d[2]+"(SB)") {
+			log.Fatalf("%s is declared and not defined", d[2])
+		}
+		if line := "\n//go:noescape\n" + d[1] + "\n"; !strings.Contains(out, line) {
+			out += line
+		}
+	}
+	return out
 }
 
 // Bytes of the use of a macro and of its definition, beside its body.

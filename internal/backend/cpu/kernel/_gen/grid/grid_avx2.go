@@ -309,7 +309,7 @@ func (k product2) float(m int) string { return sprint("Y%d", m) }
 func (k product2) sum(m int) string   { return sprint("Y%d", k.m+m) }
 
 func (k product2) write() {
-	k.line("\nTEXT ·gridAVX2Rows%d(SB), NOSPLIT, $0-8", k.m)
+	k.kernel("gridAVX2Rows%d", k.m)
 	k.ops("MOVQ a+0(FP), AX", "MOVQ integerArgs_weights(AX), R8", "MOVQ integerArgs_out(AX), R9")
 	k.ops("MOVQ integerArgs_tiles(AX), R10", "SHLQ $1, R10")
 	k.line("tile:")

@@ -286,7 +286,7 @@ func (k product512) sum(m int) string   { return sprint("Z%d", k.m+m) }
 func (k product512) int(m int) string   { return sprint("Z%d", 2*k.m+m) }
 
 func (k product512) write() {
-	k.line("\nTEXT ·gridAVX512Rows%d(SB), NOSPLIT, $0-8", k.m)
+	k.kernel("gridAVX512Rows%d", k.m)
 	k.ops("MOVQ a+0(FP), AX", "MOVQ integerArgs_weights(AX), R8", "MOVQ integerArgs_out(AX), R9")
 	k.ops("MOVQ integerArgs_tiles(AX), R10", "MOVQ integerArgs_more(AX), CX", "NEGQ CX", "KMOVW CX, K2")
 	k.line("tile:")

@@ -98,7 +98,7 @@ func amx(s *source) {
 }
 
 func (k amxKernel) write() {
-	k.line("\nTEXT ·integerAMX%s(SB), NOSPLIT, $0-8", k.form)
+	k.kernel("integerAMX%s", 0, k.form)
 	k.ops("MOVQ a+0(FP), AX", "LEAQ integerArgs_config(AX), DX", "LDTILECFG_DX")
 	k.choose()
 	k.magic("R11", "Z22")

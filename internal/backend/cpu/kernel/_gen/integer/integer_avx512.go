@@ -58,7 +58,7 @@ func avx512(s *source) {
 }
 
 func (k *avx512Kernel) write() {
-	k.line("\nTEXT ·integerAVX512%sRows%d(SB), NOSPLIT, $0-8", k.name, k.m)
+	k.kernel("integerAVX512%sRows%d", 0, k.name, k.m)
 	k.op("MOVQ a+0(FP), AX")
 	k.arg("weights", "R8")
 	k.arg("out", "R9")

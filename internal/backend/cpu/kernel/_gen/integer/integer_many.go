@@ -35,7 +35,7 @@ const (
 )
 
 func (k manyKernel) write() {
-	k.line("\nTEXT ·integerMany%s(SB), NOSPLIT, $32-8", k.form)
+	k.kernel("integerMany%s", 32, k.form)
 	k.ops("MOVQ a+0(FP), AX", "LEAQ integerArgs_config(AX), DX", "LDTILECFG_DX")
 	k.choose()
 	k.magic("R11", "Z22")

@@ -12,7 +12,7 @@ func packedKernel(s *source, f codes, vnni bool, m int) panelKernel {
 // writePacked writes a kernel that reads packed codes.
 func (k panelKernel) writePacked() {
 	p := k.packed
-	k.line("TEXT ·integer%s%sRows%d(SB), NOSPLIT, $0-8", setName(p.vnni), p.name, k.m)
+	k.kernel("integer%s%sRows%d", 0, setName(p.vnni), p.name, k.m)
 	k.op("MOVQ a+0(FP), AX")
 	k.arg("weights", "R8")
 	k.arg("out", "R9")

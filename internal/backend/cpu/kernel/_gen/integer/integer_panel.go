@@ -85,7 +85,7 @@ func (k panelKernel) write() {
 		k.writePacked()
 		return
 	}
-	k.line("TEXT ·integer%sRows%d(SB), NOSPLIT, $0-8", k.kind, k.m)
+	k.kernel("integer%sRows%d", 0, k.kind, k.m)
 	k.op("MOVQ a+0(FP), AX")
 	k.arg("slots", "SI")
 	k.arg("out", "R9")

@@ -11,7 +11,7 @@ func (k *unpackPanel) write() {
 	if k.vnni && k.bits != 8 && !k.levels {
 		return // as AVX2
 	}
-	k.line("TEXT ·integerUnpack%s%s(SB), NOSPLIT, $0-8", setName(k.vnni), k.name)
+	k.kernel("integerUnpack%s%s", 0, setName(k.vnni), k.name)
 	k.op("MOVQ a+0(FP), AX")
 	k.arg("weights", "R8")
 	k.arg("slots", "R9")

@@ -66,7 +66,7 @@ func (k superKernel) write() {
 	if k.pairs == 8 {
 		name = "Least2"
 	}
-	k.line("\nTEXT ·integerSuper%s(SB), NOSPLIT, $0-8", name)
+	k.kernel("integerSuper%s", 0, name)
 	k.ops("MOVQ a+0(FP), AX", "LEAQ integerArgs_config(AX), DX", "LDTILECFG_DX")
 	k.chooseSuper()
 	k.open()

@@ -24,7 +24,7 @@ type wideKernel struct{ avx512Kernel }
 func wide(s *source) {
 	k := &wideKernel{avx512Kernel{source: s, codes: codes{name: "8", bits: 8}, m: wideRows, streams: wideTiles}}
 	k.line("\n%s", wideDoc)
-	k.line("TEXT ·integerWide8(SB), NOSPLIT, $0-8")
+	k.kernel("integerWide8", 0)
 	k.op("MOVQ a+0(FP), AX")
 	k.arg("weights", "R8")
 	k.arg("out", "R9")

@@ -37,9 +37,9 @@ func main() {
 		s.line("")
 		fold.Write(name, s.String()+body.String())
 	}
-	fold.Write("integer_kernels_arm64.go", string(integerDeclarations()))
-	fold.Write("super_kernels_arm64.go", string(superDeclarations()))
-	fold.Write("grid_kernels_arm64.go", string(gridDeclarations()))
+	fold.Write("integer_kernels_arm64.go", string(integerTables()))
+	fold.Write("super_kernels_arm64.go", string(superTables()))
+	fold.Write("grid_kernels_arm64.go", string(gridTable()))
 }
 
 // source is assembly text.

@@ -28,7 +28,7 @@ func (m *machine) convolve() {
 	m.function("convolve", `SI taps, R8 their number, R9 the current, R10 taps left, R11 and R12 its weights and input, R13
 		bytes from the first row's input to the current one's, R14 to what is fetched ahead, R15 rows left,
 		DI dst, CX columns, AX index; register 0 sum. Twin: convolve.`, 0, "",
-		with(floats("dst"), param{"stride", "int"}, param{"columns", "int"}, param{"rows", "int"}, param{"taps", "[]tap"}, param{"step", "int"})...)
+		with(floats("dst"), param{"stride", "int"}, param{"columns", "int"}, param{"rows", "int"}, param{"taps", "[]Tap"}, param{"step", "int"})...)
 	m.take("DI", "*dst", "CX", "columns", "R15", "rows", "SI", "*taps", "R8", "len(taps)", "R14", "step")
 	m.op("IMULQ $%d, R14", 4*fetchRows)
 	m.op("XORQ R13, R13")
