@@ -33,11 +33,9 @@ var register = regexp.MustCompile(`%([a-z]+)([0-9]+)`)
 // counters are the highest number of each class of registers in a function.
 type counters map[string]int
 
-// begin forgets the numbers where a function or its body begins.
-func (c counters) begin(line string) {
-	if strings.HasPrefix(line, ".visible") || strings.HasPrefix(line, "{") {
-		clear(c)
-	}
+// begins reports whether a function or its body begins with a line, and with it the numbers.
+func begins(line string) bool {
+	return strings.HasPrefix(line, ".visible") || strings.HasPrefix(line, "{")
 }
 
 // Pack compresses a text.
@@ -52,7 +50,9 @@ func Pack(text string) ([]byte, error) {
 		if strings.HasPrefix(strings.TrimSpace(line), "//") {
 			continue
 		}
-		top.begin(line)
+		if begins(line) {
+			clear(top)
+		}
 		template := register.ReplaceAllStringFunc(line, func(name string) string {
 			m := register.FindStringSubmatch(name)
 			n, err := strconv.Atoi(m[2])
@@ -136,10 +136,40 @@ func Unpack(packed io.Reader) (string, error) {
 
 var errDamaged = errors.New("unpack PTX: the file is damaged: run make kernels")
 
+// piece is a part of a template: text, and behind it the number of a register unless it is the last one.
+type piece struct {
+	text  string
+	class int // of the register; -1: the last piece
+}
+
+// pieces cuts templates at their registers and numbers the classes.
+func pieces(templates []string) (cut [][]piece, classes int) {
+	known := map[string]int{}
+	cut = make([][]piece, len(templates))
+	for i, template := range templates {
+		for {
+			before, after, found := strings.Cut(template, "#")
+			if !found {
+				cut[i] = append(cut[i], piece{before, -1})
+				break
+			}
+			class := before[strings.LastIndexByte(before, '%')+1:]
+			if _, ok := known[class]; !ok {
+				known[class] = len(known)
+			}
+			cut[i] = append(cut[i], piece{before, known[class]})
+			template = after
+		}
+	}
+	return cut, len(known)
+}
+
 // expand is the text of lines with their templates and the registers in them.
 func expand(lines, registers []int, templates []string) (string, error) {
-	var text strings.Builder
-	next, top := 0, counters{}
+	cut, classes := pieces(templates)
+	top := make([]int, classes) // as counters
+	var text []byte
+	next := 0
 	for _, index := range lines {
 		if index--; index < 0 {
 			index = next
@@ -148,23 +178,22 @@ func expand(lines, registers []int, templates []string) (string, error) {
 		if index >= len(templates) {
 			return "", errDamaged
 		}
-		template := templates[index]
-		top.begin(template)
-		for {
-			before, after, found := strings.Cut(template, "#")
-			text.WriteString(before)
-			if !found {
+		if begins(templates[index]) {
+			clear(top)
+		}
+		for _, p := range cut[index] {
+			text = append(text, p.text...)
+			if p.class < 0 {
 				break
 			}
 			if len(registers) == 0 {
 				return "", errDamaged
 			}
-			class := before[strings.LastIndexByte(before, '%')+1:]
-			n := top[class] + 1 - (registers[0]>>1 ^ -(registers[0] & 1))
-			top[class] = max(top[class], n)
-			text.WriteString(strconv.Itoa(n))
-			registers, template = registers[1:], after
+			n := top[p.class] + 1 - (registers[0]>>1 ^ -(registers[0] & 1))
+			top[p.class] = max(top[p.class], n)
+			text = strconv.AppendInt(text, int64(n), 10)
+			registers = registers[1:]
 		}
 	}
-	return text.String(), nil
+	return string(text), nil
 }

@@ -47,8 +47,9 @@ type extra struct {
 	space  space
 	bytes  int // of one element
 	signed bool
-	plain  bool // words to registers of 32 bits
+	plain  bool // words, in registers of 32 bits
 	base64 bool // the base, operand a, is a register of 64 bits
+	fixed  bool // the address is a number
 	offset uint64
 	regs   []int32 // destinations or sources
 	wide   []bool  // which of regs are of 64 bits

@@ -43,74 +43,69 @@ func compare(a *assembler) error {
 	case t == typeF64:
 		a.in.kind, a.in.less64 = kindCompare64, compareFloat(op, f64)
 	case t.bits() == 64:
-		a.in.kind, a.in.less64 = kindCompare64, compareInt(op, 1<<63, t.signed(), func(x uint64) uint64 { return x })
-	case t.bits() == 16 && t.signed():
-		a.in.kind, a.in.less32 = kindCompare32, compareInt(op, 1<<31, true, func(x uint32) uint32 { return x << 16 })
+		a.in.kind, a.in.less64 = kindCompare64, compareWhole(op, signOf[uint64](t))
+	case t.bits() == 16 && t.signed(): // in registers whose upper half is zero
+		whole := compareWhole(op, signOf[uint32](t))
+		a.in.kind, a.in.less32 = kindCompare32, func(a, b *v32) uint32 {
+			var high [2]v32
+			for i := range a {
+				high[0][i], high[1][i] = a[i]<<16, b[i]<<16
+			}
+			return whole(&high[0], &high[1])
+		}
 	default:
-		a.in.kind, a.in.less32 = kindCompare32, compareWords(op, t.signed())
+		a.in.kind, a.in.less32 = kindCompare32, compareWhole(op, signOf[uint32](t))
 	}
 	return nil
 }
 
-// compareWords has loops for the comparisons of loops and bounds, and takes the rest from compareInt.
-func compareWords(op string, signed bool) func(a, b *v32) uint32 {
-	switch {
-	case op == "eq":
-		return equalWords
-	case op == "ne":
-		return func(a, b *v32) uint32 { return ^equalWords(a, b) }
-	case signed && op == "lt":
-		return lessWords
-	case signed && op == "ge":
-		return func(a, b *v32) uint32 { return ^lessWords(a, b) }
-	case signed && op == "gt":
-		return func(a, b *v32) uint32 { return lessWords(b, a) }
-	case signed && op == "le":
-		return func(a, b *v32) uint32 { return ^lessWords(b, a) }
+// signOf is the bit that reverses the order of numbers of type t.
+func signOf[T unsigned](t typ) T {
+	if !t.signed() {
+		return 0
 	}
-	return compareInt(op, 0, false, func(x uint32) uint32 { return x })
+	return ^(^T(0) >> 1)
 }
 
-func equalWords(a, b *v32) uint32 {
+// compareWhole compares integers, which sign makes unsigned.
+func compareWhole[T unsigned](op string, sign T) func(a, b *[lanes]T) uint32 {
+	switch op {
+	case "eq":
+		return equal[T]
+	case "ne":
+		return func(a, b *[lanes]T) uint32 { return ^equal(a, b) }
+	case "lt":
+		return func(a, b *[lanes]T) uint32 { return less(a, b, sign) }
+	case "ge":
+		return func(a, b *[lanes]T) uint32 { return ^less(a, b, sign) }
+	case "gt":
+		return func(a, b *[lanes]T) uint32 { return less(b, a, sign) }
+	}
+	return func(a, b *[lanes]T) uint32 { return ^less(b, a, sign) }
+}
+
+func equal[T unsigned](a, b *[lanes]T) uint32 {
 	var m uint32
 	for i := range a {
 		var bit uint32
 		if a[i] == b[i] {
 			bit = 1
 		}
-		m |= bit << i
+		m |= bit << (i & 31)
 	}
 	return m
 }
 
-func lessWords(a, b *v32) uint32 {
+func less[T unsigned](a, b *[lanes]T, sign T) uint32 {
 	var m uint32
 	for i := range a {
 		var bit uint32
-		if int32(a[i]) < int32(b[i]) {
+		if a[i]^sign < b[i]^sign {
 			bit = 1
 		}
-		m |= bit << i
+		m |= bit << (i & 31)
 	}
 	return m
-}
-
-// compareInt compares of(a) and of(b); sign is the bit that reverses the order.
-func compareInt[T unsigned](op string, sign T, signed bool, of func(T) T) func(a, b *[lanes]T) uint32 {
-	if !signed {
-		sign = 0
-	}
-	less, equal, not := ways(op)
-	return func(a, b *[lanes]T) uint32 {
-		var m uint32
-		for i := range a {
-			x, y := of(a[i])^sign, of(b[i])^sign
-			if less > 0 && x < y || less < 0 && x > y || equal && x == y {
-				m |= 1 << i
-			}
-		}
-		return m ^ not
-	}
 }
 
 // ways says which of less (1), more (-1) and equal make op true, or, with not, false.
@@ -237,15 +232,19 @@ func dots(a *assembler) error {
 	if err != nil {
 		return err
 	}
-	piece := func(t typ, x uint32, i int) uint32 {
-		if t.signed() {
-			return uint32(int32(int8(x >> (8 * i))))
-		}
-		return x >> (8 * i) & 255
+	flipX, flipY := uint32(0), uint32(0) // signed bytes are raised by 128, and the surplus is subtracted again
+	if left.signed() {
+		flipX = 0x80808080
 	}
+	if right.signed() {
+		flipY = 0x80808080
+	}
+	raisedX, raisedY := flipX&255, flipY&255
 	a.in.kind, a.in.f32 = kindALU32, each3(func(x, y, z uint32) uint32 {
-		for i := range 4 {
-			z += piece(left, x, i) * piece(right, y, i)
+		x, y = x^flipX, y^flipY
+		for range 4 {
+			z += (x&255 - raisedX) * (y&255 - raisedY)
+			x, y = x>>8, y>>8
 		}
 		return z
 	})

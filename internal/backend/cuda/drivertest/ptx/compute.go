@@ -43,11 +43,11 @@ func (w *warp) compute(in *instr, mask uint32) {
 		case kindWide:
 			in.wide(d64, &w.r32[in.a], &w.r32[in.b], &w.r64[in.c])
 		case kindShift64:
-			var by v64
+			by := &w.by
 			for i, n := range &w.r32[in.b] {
 				by[i] = uint64(n)
 			}
-			in.f64(d64, &w.r64[in.a], &by, &by)
+			in.f64(d64, &w.r64[in.a], by, by)
 		default:
 			choose(d64, &w.r64[in.a], &w.r64[in.b], w.p[in.c])
 		}

@@ -120,9 +120,12 @@ func (w *warp) readShared(address uint64, n, lane int) ([]byte, *Fault) {
 				return nil, f
 			}
 		}
-		if (c.read^key)>>setWarp == 0 {
-			c.read |= 1 << lane
-		} else {
+		switch r := c.read; {
+		case (r^key)>>setWarp == 0:
+			c.read = r | 1<<lane
+		case r == 0 || r&setFlag == 0 && uint32(r>>setTick)-1 < w.known[r>>setWarp&31]: // as note does
+			c.read = key | 1<<lane
+		default:
 			w.note(&c.read, lane)
 		}
 	}

@@ -158,6 +158,26 @@ func quotient(t typ, rest bool) func(a, b uint64) uint64 {
 	}
 }
 
+// quotientWords is quotient for words, by a loop.
+func quotientWords(signed, rest bool) func(d, a, b, _ *v32) {
+	return func(d, a, b, _ *v32) {
+		for i := range d {
+			switch {
+			case b[i] == 0:
+				d[i] = math.MaxUint32
+			case signed && rest:
+				d[i] = uint32(int32(a[i]) % int32(b[i]))
+			case signed:
+				d[i] = uint32(int32(a[i]) / int32(b[i]))
+			case rest:
+				d[i] = a[i] % b[i]
+			default:
+				d[i] = a[i] / b[i]
+			}
+		}
+	}
+}
+
 func extremeOf(t typ, most bool) func(a, b uint64) uint64 {
 	if t.float() {
 		return extremeFloat(t, most)
@@ -173,6 +193,35 @@ func extremeOf(t typ, most bool) func(a, b uint64) uint64 {
 			return b
 		}
 		return a
+	}
+}
+
+// extremeWords is extremeOf for words, by loops.
+func extremeWords(signed, most bool) func(d, a, b, _ *v32) {
+	switch {
+	case signed && most:
+		return func(d, a, b, _ *v32) {
+			for i := range d {
+				d[i] = uint32(max(int32(a[i]), int32(b[i])))
+			}
+		}
+	case signed:
+		return func(d, a, b, _ *v32) {
+			for i := range d {
+				d[i] = uint32(min(int32(a[i]), int32(b[i])))
+			}
+		}
+	case most:
+		return func(d, a, b, _ *v32) {
+			for i := range d {
+				d[i] = max(a[i], b[i])
+			}
+		}
+	}
+	return func(d, a, b, _ *v32) {
+		for i := range d {
+			d[i] = min(a[i], b[i])
+		}
 	}
 }
 
@@ -203,6 +252,10 @@ func unaryOf(t typ, abs bool) func(a uint64) uint64 {
 // permute picks four of eight bytes; a selector with the eighth bit copies the byte's sign.
 func permute(a, b, selector uint32) uint32 {
 	all := uint64(b)<<32 | uint64(a)
+	if selector&0x8888 == 0 {
+		return uint32(all>>(selector&7*8))&255 | uint32(all>>(selector>>4&7*8))&255<<8 |
+			uint32(all>>(selector>>8&7*8))&255<<16 | uint32(all>>(selector>>12&7*8))<<24
+	}
 	var out uint32
 	for i := range 4 {
 		s := selector >> (4 * i) & 15

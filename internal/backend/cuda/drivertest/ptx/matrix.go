@@ -1,5 +1,7 @@
 package ptx
 
+import "encoding/binary"
+
 // mmaShape is a product of bytes or halves by tensor cores: 16 rows, 8 columns, k deep.
 type mmaShape struct {
 	k            int
@@ -102,7 +104,7 @@ func matrixLanes(w *warp, in *instr, mask uint32) *Fault {
 		return nil
 	}
 	var a [16][32]uint8
-	var b [4][32]uint64 // two columns in a word
+	var b columns
 	flipA, flipB := uint32(0), uint32(0x80808080)
 	if m.left {
 		flipA = 0x80808080
@@ -113,46 +115,56 @@ func matrixLanes(w *warp, in *instr, mask uint32) *Fault {
 	for lane := range lanes {
 		group, at := lane>>2, lane&3*4
 		for i, r := range m.a { // registers: row group, row group+8, then 16 columns on
-			v := w.r32[r][lane] ^ flipA
-			row, k := group+i&1*8, at+i>>1*16
-			a[row][k], a[row][k+1], a[row][k+2], a[row][k+3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+			binary.LittleEndian.PutUint32(a[group+i&1*8][at+i>>1*16:], w.r32[r][lane]^flipA)
 		}
+		word, shift := &b[group/3], group%3*sumBits
 		for i, r := range m.b {
-			v := w.r32[r][lane] ^ flipB
-			for j := range 4 {
-				b[group>>1][at+16*i+j] |= uint64(v>>(8*j)&255) << (32 * (group & 1))
-			}
+			v := uint64(w.r32[r][lane] ^ flipB)
+			four := word[at+16*i:][:4]
+			four[0] |= v & 255 << shift
+			four[1] |= v >> 8 & 255 << shift
+			four[2] |= v >> 16 & 255 << shift
+			four[3] |= v >> 24 << shift
 		}
 	}
 	w.products(m, &a, &b)
 	return nil
 }
 
+// columns are those of B, three in a word: a sum of 32 products of two bytes has 21 bits.
+type columns [3][32]uint64
+
+const sumBits = 21
+
+// sum is column n of three words of sums.
+func sum(words *[3]uint64, n int) uint32 {
+	return uint32(words[n/3] >> (n % 3 * sumBits) & (1<<sumBits - 1))
+}
+
 // products adds a times b to the accumulators. Signed bytes are raised by 128; the surplus is subtracted
 // again.
-func (w *warp) products(m *mmaShape, a *[16][32]uint8, b *[4][32]uint64) {
-	var sumB [8]uint32
-	for n := range 8 {
-		for _, v := range b[n>>1][:m.k] {
-			sumB[n] += uint32(v >> (32 * (n & 1)))
+func (w *warp) products(m *mmaShape, a *[16][32]uint8, b *columns) {
+	var sumB [3]uint64
+	for i := range b {
+		for _, v := range b[i][:m.k] {
+			sumB[i] += v
 		}
 	}
 	var out [16][8]uint32
 	for row := range a {
-		var s0, s1, s2, s3 uint64
+		var s [3]uint64
 		sumA := uint32(0)
 		for k, v := range a[row][:m.k] {
 			x := uint64(v)
 			sumA += uint32(v)
-			s0 += x * b[0][k]
-			s1 += x * b[1][k]
-			s2 += x * b[2][k]
-			s3 += x * b[3][k]
+			s[0] += x * b[0][k&31]
+			s[1] += x * b[1][k&31]
+			s[2] += x * b[2][k&31]
 		}
-		for n, s := range [8]uint64{s0, s0 >> 32, s1, s1 >> 32, s2, s2 >> 32, s3, s3 >> 32} {
-			v := uint32(s)
+		for n := range out[row] {
+			v := sum(&s, n)
 			if m.left {
-				v -= 128 * sumB[n]
+				v -= 128 * sum(&sumB, n)
 			}
 			if m.right {
 				v -= 128 * sumA

@@ -49,7 +49,7 @@ func (a *assembler) address(i int) error {
 		if o.name != "" && x.space == spaceGeneric {
 			return a.wrong("the address of a variable without its space")
 		}
-		a.in.a, x.base64, x.offset = a.constant(class64, 0), true, o.value
+		a.in.a, x.base64, x.fixed, x.offset = a.constant(class64, 0), true, true, o.value
 	} else {
 		if o.reg.bits < 32 || o.reg.bits == 32 && x.space != spaceShared && x.space != spaceParam && x.space != spaceLocal {
 			return a.wrong("an address in %d bits", o.reg.bits)
@@ -92,6 +92,9 @@ func (a *assembler) values(i, n int, t typ, source bool) error {
 	return nil
 }
 
+// plain reports whether the values, of type t, are words in registers of 32 bits.
+func (a *assembler) plain(t typ) bool { return t.bits() == 32 && !slices.Contains(a.in.x.wide, true) }
+
 func load(a *assembler) error {
 	t, n, err := a.access()
 	if err != nil {
@@ -103,8 +106,7 @@ func load(a *assembler) error {
 	if err := a.values(0, n, t, false); err != nil {
 		return err
 	}
-	a.in.special = loadLanes
-	a.in.x.plain = t.bits() == 32 && !slices.Contains(a.in.x.wide, true)
+	a.in.special, a.in.x.plain = loadLanes, a.plain(t)
 	return a.address(1)
 }
 
@@ -122,7 +124,7 @@ func store(a *assembler) error {
 	if err := a.values(1, n, t, true); err != nil {
 		return err
 	}
-	a.in.special = storeLanes
+	a.in.special, a.in.x.plain = storeLanes, a.plain(t)
 	return a.address(0)
 }
 
@@ -181,6 +183,9 @@ func loadLanes(w *warp, in *instr, mask uint32) *Fault {
 // alike returns the address of the lanes of mask, if all have the same.
 func (w *warp) alike(in *instr, mask uint32) (uint64, bool) {
 	address := w.at(in, first(mask))
+	if in.x.fixed {
+		return address, true
+	}
 	for m := mask & (mask - 1); m != 0; m &= m - 1 {
 		if w.at(in, first(m)) != address {
 			return 0, false
@@ -223,20 +228,23 @@ func (w *warp) loadShared(in *instr, mask uint32) *Fault {
 	var addresses [recent]uint64
 	var from [recent]int // a lane that has read it
 	var same [recent]uint32
-	next, used := 0, 0
+	next, used, misses := 0, 0, 0
 	for m := mask; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m) & 31
 		address := w.at(in, lane)
-		i := 0
-		for i < used && addresses[i] != address {
-			i++
-		}
-		if i < used {
-			same[i] |= 1 << lane
-			for _, r := range x.regs {
-				w.r32[r][lane] = w.r32[r][from[i]&31]
+		if misses < 2*recent { // otherwise lanes read different addresses
+			i := 0
+			for i < used && addresses[i] != address {
+				i++
 			}
-			continue
+			if i < used {
+				same[i] |= 1 << lane
+				for _, r := range x.regs {
+					w.r32[r][lane] = w.r32[r][from[i]&31]
+				}
+				continue
+			}
+			misses++
 		}
 		data, f := w.readShared(address, n, lane)
 		if f != nil {
@@ -244,6 +252,9 @@ func (w *warp) loadShared(in *instr, mask uint32) *Fault {
 		}
 		for j, r := range x.regs {
 			w.r32[r][lane] = binary.LittleEndian.Uint32(data[4*j:])
+		}
+		if misses == 2*recent {
+			continue
 		}
 		if f := w.readAlso(addresses[next], n, same[next]); f != nil {
 			return f
@@ -317,22 +328,34 @@ func putNumber(data []byte, n int, v uint64) {
 
 func storeLanes(w *warp, in *instr, mask uint32) *Fault {
 	x := in.x
+	data := w.buffer[:x.bytes*len(x.regs)]
 	for m := mask; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m) & 31
-		for j, r := range x.regs {
-			v := uint64(0)
-			if x.wide[j] {
-				v = w.r64[r][lane]
-			} else {
-				v = uint64(w.r32[r][lane])
+		if x.plain {
+			for j, r := range x.regs {
+				binary.LittleEndian.PutUint32(data[4*j:], w.r32[r][lane])
 			}
-			putNumber(w.buffer[j*x.bytes:], x.bytes, v)
+		} else {
+			w.gatherValue(data, x, lane)
 		}
-		if err := w.deposit(x.space, w.at(in, lane), w.buffer[:x.bytes*len(x.regs)], lane); err != nil {
+		if err := w.deposit(x.space, w.at(in, lane), data, lane); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// gatherValue is the bytes that a lane stores.
+func (w *warp) gatherValue(data []byte, x *extra, lane int) {
+	for j, r := range x.regs {
+		v := uint64(0)
+		if x.wide[j] {
+			v = w.r64[r][lane]
+		} else {
+			v = uint64(w.r32[r][lane])
+		}
+		putNumber(data[j*x.bytes:], x.bytes, v)
+	}
 }
 
 // fetch returns n bytes for a lane to read, after every check.

@@ -29,6 +29,7 @@ type warp struct {
 	p   []uint32
 	t32 v32
 	t64 v64
+	by  v64 // of a shift
 
 	state  state
 	pc     int32
