@@ -185,9 +185,12 @@ func (t *selfTest) finish() *SelfTestResult {
 	r, c := &t.result, t.controller
 	// Without drafts there are no passes with drafts, but always plain ones.
 	costs := rising(t.passes[:], 0.5, 1)
-	for rows := testDepth + 1; rows > 0; rows-- {
-		for range t.passes[rows] {
-			c.ObservePass(rows, duration(costs[rows]))
+	// In turn, from the smallest: several passes of one size after each other would look like a change of the machine's speed.
+	for range len(t.passes[1]) {
+		for rows := 1; rows <= testDepth+1; rows++ {
+			if len(t.passes[rows]) > 0 {
+				c.ObservePass(rows, duration(costs[rows]))
+			}
 		}
 	}
 	r.StepTime = duration(costs[1])

@@ -180,11 +180,40 @@ func TestSelfTestKnowsGoodHead(t *testing.T) {
 		t.Errorf("best depth %d, %v times plain", v.Depth, v.Speedup)
 	}
 	record := &spec.Record{}
-	if steps := v.Controller.Rate(record, 0) * v.StepTime.Seconds(); steps < 0.99 || steps > 1.01 {
-		t.Errorf("the controller has %v tokens to a step", steps)
-	}
 	if gain := v.Controller.Rate(record, v.Depth) / v.Controller.Rate(record, 0); gain != v.Speedup {
 		t.Errorf("the controller expects %v times plain, the result %v", gain, v.Speedup)
+	}
+}
+
+// TestSelfTestTellsCosts finishes self-tests of known times: the controller has the time of a step, and drafts where that pays. Half
+// of the first draft tokens are accepted, and one takes a fifteenth of a step.
+func TestSelfTestTellsCosts(t *testing.T) {
+	const step = 0.004
+	for _, c := range []struct {
+		passes [testDepth + 1]float64 // by rows, in steps
+		drafts bool
+		close  float64 // relative, to the time of a step
+	}{
+		{[...]float64{1, 1, 1, 1}, true, 0.02},
+		{[...]float64{1, 1.05, 1.1, 1.15}, true, 0.02},
+		{[...]float64{1, 1.01, 1.02, 1.5}, true, 0.1},
+		{[...]float64{1, 2, 3, 4}, false, 0.1},
+		{[...]float64{1, 4, 4, 4}, false, 0.5}, // against what is assumed
+	} {
+		s := &selfTest{controller: spec.NewController(), record: spec.From(spec.Computed)}
+		for i := range 60 {
+			s.count(testDepth, []int{0, 1, 0, 2, 0, 3, 1, 0}[i%8])
+		}
+		for _, depth := range testDepths {
+			for range 7 {
+				s.passes[depth+1] = append(s.passes[depth+1], c.passes[depth]*step)
+				s.draftings[depth] = append(s.draftings[depth], float64(depth)*step/15)
+			}
+		}
+		v := s.finish()
+		if steps := v.Controller.Rate(&spec.Record{}, 0) * v.StepTime.Seconds(); math.Abs(steps-1) > c.close || v.Depth > 0 != c.drafts {
+			t.Errorf("passes of %v: %.3f tokens to a step, depth %d, %.2f times plain", c.passes, steps, v.Depth, v.Speedup)
+		}
 	}
 }
 
