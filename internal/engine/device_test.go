@@ -23,7 +23,7 @@ var errLaunch = errors.New("a launch has failed")
 // failing is requests of an engine on a device with one failing call.
 type failing struct {
 	device *backendtest.Opaque
-	model  *headed
+	model  *numbered
 	pool   *state.Pool
 	want   [][]int32
 	groups int // rounds in flight
@@ -43,7 +43,7 @@ func newFailing(t *testing.T) *failing {
 // newFailingOn is newFailing on a device, one of whose devices fails.
 func newFailingOn(t *testing.T, b backend.Backend, fails *backendtest.Opaque, groups int) *failing {
 	t.Helper()
-	f := &failing{device: fails, groups: groups, model: load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b), pool: state.NewPool(b, 1<<30)}
+	f := &failing{device: fails, groups: groups, model: &numbered{headed: load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b)}, pool: state.NewPool(b, 1<<30)}
 	e := f.engine(t, nil)
 	for i := range 3 {
 		ids, _, err := collect(e, failingRequest(i))

@@ -65,7 +65,7 @@ func newRemoted(t *testing.T, part bool, wait time.Duration, delays ...time.Dura
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	f := &remoted{node: n, cut: cut}
-	f.model, f.pool = load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b), state.NewPool(b, 1<<30)
+	f.model, f.pool = &numbered{headed: load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b)}, state.NewPool(b, 1<<30)
 	f.want = newFailing(t).want
 	return f
 }

@@ -48,10 +48,12 @@ type turns struct {
 	changed *sync.Cond
 	busy    []bool
 	waiting [][]*trip // by device; nil is the caller, which comes first
+	queued  []bool    // by device: the caller has work there that it has not waited for
+	failed  []*trip   // by device: was told of an error, maybe of that work; nil: none
 }
 
 func newTurns(devices int) *turns {
-	x := &turns{busy: make([]bool, devices), waiting: make([][]*trip, devices)}
+	x := &turns{busy: make([]bool, devices), waiting: make([][]*trip, devices), queued: make([]bool, devices), failed: make([]*trip, devices)}
 	x.changed = sync.NewCond(&x.mu)
 	return x
 }
@@ -87,6 +89,45 @@ func (x *turns) leave(s int, t *trip) {
 	x.changed.Broadcast()
 }
 
+// note keeps on which devices the caller has work that it has not waited for.
+func (x *turns) note(queued []bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	copy(x.queued, queued)
+}
+
+// fail notes that a trip was told of an error of a device. A device tells of an error once, so the caller would not learn that its own
+// work has failed, which the trip came upon.
+func (x *turns) fail(s int, t *trip) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.queued[s] && x.failed[s] == nil {
+		x.failed[s] = t
+	}
+}
+
+// told is the error that a trip was told of instead of the caller, once.
+func (x *turns) told(s int) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t := x.failed[s]
+	if x.failed[s] = nil; t == nil {
+		return nil
+	}
+	return t.err
+}
+
+// forget drops the errors of a trip: the caller is told now.
+func (x *turns) forget(t *trip) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for s := range x.failed {
+		if x.failed[s] == t {
+			x.failed[s] = nil
+		}
+	}
+}
+
 // Stages implements backend.Pipeline.
 func (d *Device) Stages() int { return len(d.dev) }
 
@@ -107,6 +148,7 @@ func (f *flight) Wait() (sum backend.Trip, err error) {
 	var took []time.Duration
 	for _, t := range *f {
 		t.d.land(t)
+		t.d.turns.forget(t)
 		if took == nil {
 			took = make([]time.Duration, len(t.took))
 		}
@@ -213,6 +255,7 @@ func (d *Device) yield() {
 		if held {
 			d.prepared[s].Store(backend.PreparedBy(d.dev[s]))
 			d.holds[s] = false
+			d.turns.note(d.busy)
 			d.turns.leave(s, nil)
 		}
 	}
@@ -260,6 +303,7 @@ func (d *Device) launch(x *plan, p backend.Pass) {
 		}
 	}
 	x.settle()
+	d.turns.note(d.busy)
 	d.trips, *d.launched = append(d.trips, t), append(*d.launched, t)
 	go t.fly()
 }
@@ -309,7 +353,9 @@ func (t *trip) fly() {
 		d.turns.enter(g.on, t, i)
 		if b := d.dev[g.on]; t.err == nil && t.panicked == nil {
 			start, prepared := time.Now(), backend.PreparedBy(b)
-			t.compute(b, g)
+			if t.compute(b, g); t.err != nil {
+				d.turns.fail(g.on, t)
+			}
 			t.took[g.on] += time.Since(start)
 			now := backend.PreparedBy(b)
 			t.prepared = t.prepared || now > prepared

@@ -10,6 +10,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // meeting is a device whose passes wait for others.
@@ -59,7 +60,7 @@ func TestStagesComputeAtTheSameTime(t *testing.T) {
 			if next := began[0][n]; s == 1 && n < passes {
 				select {
 				case <-next:
-				case <-time.After(20 * time.Second):
+				case <-time.After(5 * time.Minute):
 					t.Errorf("device 2 computes pass %d alone", n)
 				}
 			}
@@ -194,6 +195,59 @@ func TestFailureOfAFlightIsItsOwn(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestFailureOfTheCallersWorkIsTold has work of the caller fail on a device, which tells a pass in flight of it: so do the flight and,
+// if it has not been waited for, the next call that blocks. Otherwise a caller would take what it has queued for done.
+func TestFailureOfTheCallersWorkIsTold(t *testing.T) {
+	failure := errors.New("a launch has failed")
+	for _, ahead := range []bool{false, true} { // the work is queued before the launch
+		for _, waits := range []bool{false, true} { // for the flight first
+			b := open(t, 2)
+			l := newLadder(t, b, 0, 1, 1, 0)
+			if _, err := l.climb(1, 2); err != nil {
+				t.Fatal(err)
+			}
+			x, err := b.device.alloc(1, dtype.F32, 1, 4)
+			if err == nil {
+				err = b.Write(x, make([]float32, 4))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun := make(chan struct{})
+			b.device.dev[0] = &meeting{Backend: b.device.dev[0], pass: func(int) { <-begun }}
+			work := func() {
+				b.opaque[1].BreakAt(1, failure)
+				b.Fill(x, 7)
+			}
+			if ahead {
+				work()
+			}
+			f := l.begin(1, 2)
+			if !ahead {
+				work()
+			}
+			close(begun)
+			told := 0
+			if waits {
+				if _, err := f.Wait(); errors.Is(err, failure) {
+					told++
+				}
+			} else {
+				b.device.quiet()
+			}
+			if _, err := b.Host(x); errors.Is(err, failure) {
+				told++
+			}
+			if told != 1 {
+				t.Errorf("queued before the launch: %t, waited for the flight: %t: told %d times", ahead, waits, told)
+			}
+			if _, err := b.Host(x); err != nil {
+				t.Errorf("later: %v", err)
+			}
 		}
 	}
 }

@@ -21,6 +21,7 @@
 package split
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -269,18 +270,17 @@ func (d *Device) fail(err error) {
 	}
 }
 
-// wait returns when the work queued on all devices but one is done, with the first error of any. A device without
+// wait returns when the work queued on all devices but one is done, with the first error of any. The caller has that one. A device without
 // work is not asked: over a network that takes as long as a pass.
 func (d *Device) wait(but int) error {
 	err := d.err
 	d.err = nil
 	for s := range d.dev {
-		if s == but || !d.busy[s] {
-			continue
+		if s != but && d.busy[s] {
+			_, e := d.waited(s).Host(d.tick[s])
+			err = cmp.Or(err, e)
 		}
-		if _, e := d.waited(s).Host(d.tick[s]); err == nil {
-			err = e
-		}
+		err = cmp.Or(err, d.turns.told(s))
 	}
 	return err
 }
@@ -294,6 +294,7 @@ func (d *Device) settled(src backend.Tensor) (backend.Backend, backend.Tensor, e
 	}
 	s := d.fresher(d.last, src)
 	err := d.bring(s, src)
+	d.hold(s)
 	if e := d.wait(s); e != nil {
 		err = e // it was first
 	}
