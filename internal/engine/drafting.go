@@ -40,6 +40,11 @@ func newParts(d spec.Drafter) (list []drafterPart) {
 	return list
 }
 
+// readsAll reports whether a part has to be fed all rows. Others read those of the last token and of drafts, if any.
+func (d *drafting) readsAll() bool {
+	return slices.ContainsFunc(d.parts, func(p drafterPart) bool { return p.keeps })
+}
+
 // rows are the rows of a pass that the part reads.
 func (p *drafterPart) rows(out model.Output) backend.Tensor {
 	if p.tapped {

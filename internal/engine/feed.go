@@ -42,6 +42,7 @@ func (e *Engine) feed(s *sequence, n int) int {
 		return 0
 	}
 	s.attach(&span)
+	span.Short = e.pipeline.Pipeline == nil && !e.drafting.readsAll()
 	s.feed(span)
 	return n
 }

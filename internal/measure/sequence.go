@@ -120,7 +120,7 @@ func (s *Sequence) Pass(token int32, drafts ...int32) (accepted int, took time.D
 }
 
 func (s *Sequence) forward(tokens []int32, drafts, want int) (err error) {
-	s.out, err = s.model.Forward([]model.Span{{State: s.target, Tokens: tokens, Drafts: drafts, Want: want}})
+	s.out, err = s.model.Forward([]model.Span{{State: s.target, Tokens: tokens, Drafts: drafts, Want: want, Short: s.drafter == nil}})
 	return err
 }
 

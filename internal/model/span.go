@@ -18,6 +18,7 @@ type Span struct {
 	Tokens []int32      // at least one, each within the vocabulary, or NoToken where Inputs has a row
 	Drafts int          // how many trailing tokens are draft tokens, of which State.Commit accepts some
 	Want   int          // how many trailing positions need logits
+	Short  bool         // Output.Hidden is needed of these positions and of the last one only: other rows may have any contents
 
 	// Inputs are rows in place of embedded tokens, for example of an image: ascending and disjoint.
 	// At counts the span's tokens.

@@ -52,3 +52,26 @@ func TestAssistantsHaveTheDraftsOfTheCPU(t *testing.T) {
 		t.Errorf("drafts %v, want %v", got, want)
 	}
 }
+
+// TestShortSpansHaveTheBitsOfTheCPU has rows of prompts end before layers without memory: recorded passes are two, and are replayed.
+func TestShortSpansHaveTheBitsOfTheCPU(t *testing.T) {
+	var want [][]float32
+	for i, b := range []backend.Backend{backendtest.CPU(t, backend.Options{Threads: 1}), open(t, Options{})} {
+		r := modeltest.OpenOn(t, b, golden.Dir(t, "gemma4_ple"), model.Options{Quantize: 8, MaxDrafts: 4})
+		s := r.Sequence(t)
+		var rows [][]float32
+		for _, short := range []bool{true, true} {
+			tokens := make([]int32, 10)
+			for j := range tokens {
+				tokens[j] = int32(5 + (s.Len()+j)%50)
+			}
+			out, hidden := r.Feed(t, model.Span{State: s, Tokens: tokens, Want: 2, Short: short && i > 0})
+			rows = append(append(rows, out...), hidden[len(hidden)-2*r.Info().Width:])
+		}
+		if i == 0 {
+			want = rows
+		} else {
+			modeltest.Same(t, "rows", rows, want)
+		}
+	}
+}

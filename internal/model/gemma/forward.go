@@ -54,6 +54,7 @@ func newRows(c *config, n *network.Network) *rows {
 		n.Parts = append(n.Parts, network.Part{To: &w.inputs, Width: all}, network.Part{To: &w.contexts, Width: all},
 			network.Part{To: &w.mix, Width: c.inputs})
 		n.Prepare = w.lookUp
+		n.Carry = func() (x, spare backend.Tensor) { return w.inputs, w.contexts }
 	}
 	return w
 }

@@ -17,16 +17,17 @@ type Model struct {
 	Network
 	Config Config
 
-	info     model.Info
-	layout   state.Layout
-	layers   []Layer
-	head     *Head
-	taps     Taps
-	groups   []*group // of calls, the first is 0
-	group    int      // of the next call
-	tower    Tower
-	towerErr error           // why there is no tower, where the checkpoint has tensors of one
-	loaded   *weights.Loader // frees the weights
+	info      model.Info
+	layout    state.Layout
+	layers    []Layer
+	head      *Head
+	taps      Taps
+	shortened shortCall
+	groups    []*group // of calls, the first is 0
+	group     int      // of the next call
+	tower     Tower
+	towerErr  error           // why there is no tower, where the checkpoint has tensors of one
+	loaded    *weights.Loader // frees the weights
 }
 
 var (
@@ -153,6 +154,9 @@ func (m *Model) fill(has bool, tower Tower, o model.Options) error {
 	m.layout = m.Config.Layout(o, false)
 	for i, at := range m.layout.Places() {
 		m.layers[i].Place(at)
+		if m.layout.Layers[i] != nil {
+			m.shortened.first = i + 1
+		}
 	}
 	m.info = model.Info{
 		Family: m.ModelType, Vocab: m.Vocab, Width: m.Width, Layers: len(m.layers), Context: m.Context, Stop: m.Stop,
@@ -283,7 +287,11 @@ func (m *Model) Forward(batch []model.Span) (model.Output, error) {
 			return model.Output{}, err
 		}
 	}
-	m.Pass(batch)
+	if m.short(batch) {
+		m.shortPasses(batch)
+	} else {
+		m.Pass(batch)
+	}
 	out := m.Finish(batch)
 	out.Hidden = m.headRows()
 	out.Taps = m.taps.View(len(m.IDs))

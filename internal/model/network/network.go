@@ -19,13 +19,14 @@ type Network struct {
 	Settings
 	Backend backend.Backend
 
-	Embed, Unembed backend.Weight  // [vocab, width]
-	Norm           backend.Tensor  // [1, width]
-	Prepare        func() error    // writes what a call needs of the host; nil: nothing
-	Queue          func()          // queues the operations of the call
-	Parts          []Part          // what the layers compute in
-	Embedded       *backend.Tensor // where the rows of tokens go, of the width of Embed; nil: X
-	Converting     bool            // tables list weights in the order of converted checkpoints
+	Embed, Unembed backend.Weight                   // [vocab, width]
+	Norm           backend.Tensor                   // [1, width]
+	Prepare        func() error                     // writes what a call needs of the host; nil: nothing
+	Queue          func()                           // queues the operations of the call
+	Parts          []Part                           // what the layers compute in
+	Carry          func() (x, spare backend.Tensor) // rows that layers read beside X, and others as wide that they do not read; nil: none
+	Embedded       *backend.Tensor                  // where the rows of tokens go, of the width of Embed; nil: X
+	Converting     bool                             // tables list weights in the order of converted checkpoints
 
 	// The running call: X is the residual stream, Hidden its final norm, H the input of a part
 	// of a layer, each with one row per token.
