@@ -165,7 +165,7 @@ var deltaRules = []rule[*deltaCall]{
 // Conditions of a mixture of experts.
 var (
 	oneRowExperts = condition[*mixture]{
-		fmt.Sprintf("1 row, at most %d experts of it, gates by SiLU, all of one format that has kernels for few rows, and their shared memory is available", maxPicks),
+		fmt.Sprintf("1 row, at most %d experts of it, all of one format that has kernels for few rows, and their shared memory is available", maxPicks),
 		func(_ *Backend, m *mixture) bool { return m.few() },
 	}
 	softmaxChoice = condition[*mixture]{

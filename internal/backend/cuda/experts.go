@@ -212,7 +212,7 @@ func (m *mixture) answers() driver.Ptr {
 func (m *mixture) few() bool {
 	gate, up, down := m.product(m.b.weight(m.e.Gate), m.e.SharedGate, input{}, 0), m.product(m.b.weight(m.e.Up), m.e.SharedUp, input{}, 0), m.b.weight(m.e.Down)
 	row := m.rowInput()
-	return m.row.group > 0 && m.e.Activation == backend.SiLU && down.turn == nil && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few != "" && down.forms().few == gate.w.forms().few && row.fits() && pairs([]product{gate, up}) &&
+	return m.row.group > 0 && down.turn == nil && m.e.TopK <= maxPicks && (m.alone > 0 || m.e.SharedGate == nil) && gate.w.forms().few != "" && down.forms().few == gate.w.forms().few && row.fits() && pairs([]product{gate, up}) &&
 		m.b.allows(gate.w.forms().few+gateKernel, row.beside(gate.w.Block))
 }
 
@@ -245,7 +245,7 @@ func (b *Backend) answerOne(m *mixture) {
 		pick = pickParam{logits: b.at(s.logits), experts: i32(s.logits.Cols), topK: i32(e.TopK), normalize: b32(e.Normalize), scale: e.Scale}
 	}
 	middle := input{x: b.scratch(4 * m.rows * wide), rows: wide}
-	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), middle.x, m.rowInput(), quantized{}, jobs, pick)
+	b.gate(m.product(gate, e.SharedGate, input{}, 0), m.product(up, e.SharedUp, input{}, 0), e.Activation, middle.x, m.rowInput(), quantized{}, jobs, pick)
 	p := m.product(down, e.SharedDown, middle, b.at(dst))
 	name, warps := down.forms().few+".answer_4_64", min(jobs, maxFewWarps)
 	shared := func() int { return warps*2*fewGroups*down.Block + 64*jobs }

@@ -24,6 +24,7 @@ type normed struct {
 // gated is an operation that gates rows and leaves them as codes.
 type gated struct {
 	dst, gate, up backend.Tensor
+	by            backend.Activation
 	codes         quantized
 }
 
@@ -149,7 +150,7 @@ func (b *Backend) takeGate(g *gated) {
 		return
 	}
 	if wide := gate.w.Rows(); gate.w.super() {
-		if wide%superCols == 0 && g.codes.group == superCols && (gate.dst|up.dst)%16 == 0 {
+		if g.by == backend.SiLU && wide%superCols == 0 && g.codes.group == superCols && (gate.dst|up.dst)%16 == 0 {
 			b.undo(2)
 			b.oneSuper(of.list, *of.row, g)
 		}
@@ -165,7 +166,7 @@ func (b *Backend) takeGate(g *gated) {
 		return
 	}
 	b.undo(2)
-	b.gate(gate, up, dst, row, g.codes, 0, pickParam{})
+	b.gate(gate, up, g.by, dst, row, g.codes, 0, pickParam{})
 }
 
 // pairs reports whether two products can be those of a gate: tile by tile, and with a chunk for every warp.
@@ -201,9 +202,9 @@ func (b *Backend) few(list []product) {
 	}
 }
 
-// gate launches two products of one row, and silu of the first times the second, as codes too if there is a
+// gate launches two products of one row, and the activation by of the first times the second, as codes too if there is a
 // place for them. With jobs they are of experts, that pick chooses or that are listed.
-func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes quantized, jobs int, pick pickParam) {
+func (b *Backend) gate(gate, up product, by backend.Activation, dst driver.Ptr, row *rowInput, codes quantized, jobs int, pick pickParam) {
 	both := up
 	both.dst = dst
 	for _, p := range []*product{&gate, &up} { // the gated result may go to the destination of one of them
@@ -220,5 +221,5 @@ func (b *Backend) gate(gate, up product, dst driver.Ptr, row *rowInput, codes qu
 	name := gate.w.forms().few + gateKernel
 	blocks := min(b.occupancy(name, 256, shared), gate.tiles)
 	b.launchAs(name, sizes(gate, up), grid{x: blocks, threads: 256, shared: shared}, gate.param(), partsOf([]product{gate, up, both}, l.Tiles), 2, row.param(),
-		raw(gatesParam{arrived: arrived, codes: codes.codes, tails: codes.tails, tailRows: i32(codes.tailRows), jobs: i32(jobs), pick: pick}))
+		raw(gatesParam{arrived: arrived, codes: codes.codes, tails: codes.tails, tailRows: i32(codes.tailRows), jobs: i32(jobs), gelu: b32(by == backend.GELUTanh), pick: pick}))
 }

@@ -97,7 +97,7 @@ func TestProductsOfOneInputAreOneLaunch(t *testing.T) {
 func TestProductsOfOneRowNormAndGate(t *testing.T) {
 	for _, c := range []struct {
 		cols, wide, outs, rows int
-		add, inPlace           bool // the norm
+		add, inPlace           bool // the last product, which follows SiLU or else GELU; the norm
 		launches               map[string]int
 	}{
 		{4288, 192, 40, 1, true, false, map[string]int{}}, // chunks that are not whole, tiles that end with other warps
@@ -125,7 +125,7 @@ func TestProductsOfOneRowNormAndGate(t *testing.T) {
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: c.rows}}}, true, func() {
 					x.b.RMSNorm(h, in, gain, 1e-6)
 					x.b.MatMul(h, backend.Product{Dst: gate, W: first}, backend.Product{Dst: up, W: second})
-					x.b.GLU(gate, gate, up, backend.SiLU)
+					x.b.GLU(gate, gate, up, map[bool]backend.Activation{true: backend.SiLU, false: backend.GELUTanh}[c.add])
 					x.b.MatMul(gate, backend.Product{Dst: y, W: third, Add: c.add})
 					x.b.MatMul(h, backend.Product{Dst: z, W: other})
 				})
@@ -263,7 +263,7 @@ func TestExpertsOfOneRowAreTwoKernels(t *testing.T) {
 				last = x
 				e := &backend.Experts{
 					Router: x.load(c.n, c.cols, 4, 64), Gate: x.stack(c.n, c.wide, c.cols, 4, 64), Up: x.stack(c.n, c.wide, c.cols, 4, 64), Down: x.stack(c.n, c.cols, c.wide, 4, 64),
-					TopK: c.choices, Normalize: true, Sigmoid: c.sigmoid,
+					TopK: c.choices, Normalize: true, Sigmoid: c.sigmoid, Activation: map[bool]backend.Activation{false: backend.SiLU, true: backend.GELUTanh}[c.sigmoid],
 				}
 				if c.shared {
 					e.SharedGate, e.SharedUp, e.SharedDown = x.load(c.wide, c.cols, 4, 64), x.load(c.wide, c.cols, 4, 64), x.load(c.cols, c.wide, 4, 64)

@@ -148,8 +148,8 @@ func (b *Backend) glu(dst, gate, up backend.Tensor, f backend.Activation) {
 		}
 		g := grid{x: (dst.Cols/unit + 8) / 8, y: dst.Rows, threads: 256}
 		b.launch(c.kernel("rowwise.swiglu"), g, b.at(dst), dst.Stride, b.at(gate), gate.Stride, b.at(up), up.Stride, dst.Cols, unit, f == backend.GELUTanh, driver.Ptr(0), raw(c.param()))
-		if c.group > 0 && f == backend.SiLU { // products gate by SiLU only
-			b.passes.mark(&gated{dst, gate, up, c})
+		if c.group > 0 {
+			b.passes.mark(&gated{dst, gate, up, f, c})
 		}
 	}
 	gates(quantized{})

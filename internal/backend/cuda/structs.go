@@ -194,6 +194,8 @@ type gatesParam struct {
 	tails    driver.Ptr
 	tailRows int32
 	jobs     int32
+	gelu     int32
+	unused   int32
 	pick     pickParam
 }
 
@@ -413,7 +415,7 @@ var (
 	_ [1024]byte = [unsafe.Sizeof(copiesParam{})]byte{}
 	_ [72]byte   = [unsafe.Sizeof(choiceParam{})]byte{}
 	_ [48]byte   = [unsafe.Sizeof(placesParam{})]byte{}
-	_ [56]byte   = [unsafe.Sizeof(gatesParam{})]byte{}
+	_ [64]byte   = [unsafe.Sizeof(gatesParam{})]byte{}
 	_ [40]byte   = [unsafe.Sizeof(turnParam{})]byte{}
 	_ [80]byte   = [unsafe.Sizeof(formParam{})]byte{}
 	_ [320]byte  = [unsafe.Sizeof(formsParam{})]byte{}

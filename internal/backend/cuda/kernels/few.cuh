@@ -9,7 +9,7 @@
 //
 // One row may come as floats (ROW): see row.cuh. Two matrices may be a gate and an up projection (GATED):
 // the two teams of a block have the same tile of both, and the warp that finishes the second also writes
-// silu(gate)*up. If a product needs that as integers, the last
+// silu(gate)*up, or gelu(gate)*up. If a product needs that as integers, the last
 // block that has a tile of a group of 64 columns quantizes it.
 #pragma once
 #include <type_traits>
@@ -288,6 +288,7 @@ struct Gates {  // shared with Go
   signed char* codes;
   float2* tails;
   int tailRows, jobs;
+  int gelu, unused;  // GELU by tanh instead of SiLU
   Pick pick;
 };
 
@@ -531,7 +532,7 @@ __device__ __forceinline__ void few(const Product& p, const Parts& parts, int sh
         if (has && part.dst) put(part, was.piece, 0, tile * 16 + output, acc[0]);
         if (w.half == 0 && has) mine = acc[0];
         meet(9 + w.turn);
-        if (w.half == 1 && has) put(parts.part[2], was.piece, 0, tile * 16 + output, mul(silu32(mine), acc[0]));
+        if (w.half == 1 && has) put(parts.part[2], was.piece, 0, tile * 16 + output, mul(gates.gelu ? geluTanh32(mine) : silu32(mine), acc[0]));
         continue;
       }
       const Part& part = w.part(tile);
