@@ -41,13 +41,13 @@ func (e *Engine) leaving() (ended []*sequence) {
 		} else if over != nil {
 			s.fault = over
 		}
-		if s.fault != nil && !s.flying {
+		if s.fault != nil && s.flying == 0 {
 			ended = append(ended, s)
 		}
 	}
 	clear(e.asked)
 	if len(ended) > 0 {
-		ends := func(s *sequence) bool { return s.fault != nil && !s.flying }
+		ends := func(s *sequence) bool { return s.fault != nil && s.flying == 0 }
 		e.running = slices.DeleteFunc(e.running, ends)
 		e.locked(func() { e.waiting.Remove(ends) })
 	}

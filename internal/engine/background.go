@@ -126,10 +126,10 @@ func (e *Engine) prefillBackground() bool {
 		}
 	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil {
 		s.attach(&span)
-		s.feed(span)
 		e.next()
-		e.batch, e.spans = append(e.batch, s), append(e.spans, s.span)
-		e.err = e.forward(false)
+		e.batch, e.spans = append(e.batch, s), append(e.spans, span)
+		e.begin(false)
+		e.land()
 		if _, err := e.decode(); err != nil {
 			e.isolate(err)
 		} else if err := e.store(); err != nil {

@@ -65,7 +65,7 @@ func (d *drafting) begin() {
 // that has ended is there only for the cache to store. plain is true for one that is to have no
 // drafts.
 func (d *drafting) add(s *sequence, out model.Output, first, n int, plain bool) {
-	known := s.tokens[:min(s.target.Len()+1, len(s.tokens))]
+	known := s.tokens[:min(s.landed()+1, len(s.tokens))]
 	// A draft beyond the limit is not made, and before the first token there are
 	// none, wherever the prompt was cut.
 	depth := s.limit - len(s.tokens) - 1
@@ -83,7 +83,7 @@ func (d *drafting) add(s *sequence, out model.Output, first, n int, plain bool) 
 	}
 	d.seqs, d.records, d.runs = append(d.seqs, s), append(d.records, &s.record), append(d.runs, run)
 	fed := n
-	if s.target.Len() == len(s.tokens) { // the last row's pair is for another request
+	if s.landed() == len(s.tokens) { // the last row's pair is for another request
 		fed--
 	}
 	for k := range d.parts {

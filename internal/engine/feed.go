@@ -7,25 +7,24 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// gather lets the scheduler choose the tokens of every sequence that is not in flight, or of one of n groups.
-func (e *Engine) gather(n int) {
-	e.sched.Beside = 0
-	for _, s := range e.running {
-		switch {
-		case !s.flying:
-			s.span = model.Span{}
-		case !s.outcome.Prefill:
-			e.sched.Beside += s.outcome.Rows
+// gather lets the scheduler choose the tokens of every sequence that is not in flight, or of one of several groups, and of prompts.
+func (e *Engine) gather(groups, rounds int) {
+	e.sched.Beside, e.sched.Rounds = 0, rounds
+	for _, g := range e.pipeline.flying {
+		for _, span := range g.spans {
+			if len(span.Tokens) <= span.Want {
+				e.sched.Beside += span.Want
+			}
 		}
 	}
-	e.sched.Plan(e.eligible(n), e.towerTook, e.feed)
 	for _, s := range e.running {
-		if s.flying {
-			continue
-		}
+		s.span = model.Span{}
+	}
+	e.sched.Plan(e.eligible(groups), e.towerTook, e.feed)
+	for _, s := range e.running {
 		if len(s.span.Tokens) > 0 {
 			e.batch, e.spans = append(e.batch, s), append(e.spans, s.span)
-		} else {
+		} else if s.flying == 0 {
 			s.skipRound()
 		}
 	}
@@ -43,17 +42,21 @@ func (e *Engine) feed(s *sequence, n int) int {
 	}
 	s.attach(&span)
 	span.Short = e.pipeline.Pipeline == nil && !e.drafting.readsAll()
-	s.feed(span)
+	s.span = span
 	return n
 }
 
 // eligible are the sequences that may be fed in a round of one of n groups: the first of those that are not in flight, at most
-// an n-th of all. If one of them is isolated, it is fed alone. The list is a copy, since reserving memory may preempt some.
+// an n-th of all, and prompts in flight that go on. If one of them is isolated, it is fed alone. The list is a copy, since
+// reserving memory may preempt some.
 func (e *Engine) eligible(n int) []*sequence {
 	e.order = e.order[:0]
 	most := (len(e.running) + n - 1) / n
 	for _, s := range e.running {
-		if !s.flying && len(e.order) < most {
+		if s.flying == 0 {
+			most--
+		}
+		if s.flying == 0 && most >= 0 || s.follows() {
 			e.order = append(e.order, s)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // group is the sequences of a round. On a device of several stages several rounds are in flight: while a stage computes
-// the pass of one group, others compute those of other groups.
+// the pass of one group, others compute those of other groups. A chunk of a prompt is in a group of its own, or beside sequences.
 type group struct {
 	number int          // of the memory of its pass, see model.Grouped
 	batch  []*sequence  // that the round feeds
@@ -49,7 +49,7 @@ func (p *pipeline) withdraw(log *slog.Logger, err error) {
 func (p *pipeline) discard() {
 	for _, g := range p.flying {
 		for _, s := range g.batch {
-			s.flying = false
+			s.flying, s.ahead = 0, 0
 		}
 		if g.flight != nil {
 			_ = try(func() { _, _ = g.flight.Wait() }) // the round that has failed has told of it

@@ -36,7 +36,7 @@ var (
 // BenchmarkMachines measures a generated model, or a file, on a leader and nodes with one thread each, whose connections have
 // delays. Depth: passes of one sequence of 1, 2 and 4 rows, as rounds of depth 0, 1 and 3 have them. share is the time of one device
 // with one thread, over that of all. Groups: gain is the throughput with a round in flight for each machine over one round with all
-// sequences, and gain-group over one with the sequences of a group. What is compared alternates, and figures are medians. It needs
+// sequences, and gain-group over one with the sequences of a group. Prompts: gain is that of chunks in flight over one at a time. What is compared alternates, and figures are medians. It needs
 // a core for each machine and one for the delays.
 func BenchmarkMachines(b *testing.B) {
 	if *serveFlag != "" {
@@ -118,6 +118,20 @@ func benchmarkMachines(b *testing.B, shape string, machines int) {
 				}
 			})
 		}
+		b.Run(fmt.Sprintf("delay=%v/prompt", d), func(b *testing.B) {
+			delay.Store(int64(d))
+			var gain, flying []float64
+			for first := true; b.Loop(); first = false {
+				x, y := prefilled(b, m, dev, 1, 1024, RoundTokens), prefilled(b, m, dev, 0, 1024, RoundTokens)
+				if !first {
+					gain, flying = append(gain, y/x), append(flying, y)
+				}
+			}
+			if len(gain) > 0 {
+				b.ReportMetric(measure.Median(gain), "gain")
+				b.ReportMetric(measure.Median(flying), "tokens/s")
+			}
+		})
 	}
 }
 
@@ -239,6 +253,24 @@ func throughput(b *testing.B, m model.Model, dev backend.Backend, groups, sequen
 	return float64(sequences*tokens) / time.Since(start).Seconds()
 }
 
+// prefilled is the tokens per second of a prompt, after an equal one that tells what it costs.
+func prefilled(b *testing.B, m model.Model, dev backend.Backend, groups, tokens, round int) float64 {
+	b.Helper()
+	e, err := New(m, state.NewPool(dev, 1<<30), Options{Groups: groups, RoundTokens: round})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	took := time.Duration(0)
+	for range 2 {
+		_, r, err := collect(e, Request{Prompt: prompt(tokens, 0), MaxTokens: 3, IgnoreEnd: true, Depth: spec.DepthOff})
+		if took = r.Prefill; err != nil {
+			b.Fatal(err)
+		}
+	}
+	return float64(tokens) / took.Seconds()
+}
+
 // sleeping is a device that sleeps in place of longer computing.
 type sleeping struct {
 	backend.Backend
@@ -251,7 +283,8 @@ func (s *sleeping) Pass(p backend.Pass, queue func()) {
 }
 
 // BenchmarkStages is the gain of four rounds in flight over one where four stages take the same time: what the engine itself
-// leaves of it. It needs no idle machine. The first stage has the beginning and the end of a pass.
+// leaves of it; and that of a prompt of so many chunks. It needs no idle machine. The first stage has the beginning and the end of a
+// pass.
 func BenchmarkStages(b *testing.B) {
 	for _, tokens := range []int{8, 32} {
 		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) {
@@ -269,11 +302,13 @@ func BenchmarkStages(b *testing.B) {
 				b.Fatal(err)
 			}
 			m := load(b, golden.Dir(b, "dense"), model.Options{Quantize: 8}, dev)
-			var gains []float64
+			var gains, prompts []float64
 			for b.Loop() {
 				gains = append(gains, throughput(b, m, dev, 4, 4, tokens)/throughput(b, m, dev, 1, 1, tokens))
+				prompts = append(prompts, prefilled(b, m, dev, 4, 4*tokens, 4)/prefilled(b, m, dev, 1, 4*tokens, 4))
 			}
 			b.ReportMetric(measure.Median(gains), "gain-group")
+			b.ReportMetric(measure.Median(prompts), "gain-prompt")
 		})
 	}
 }

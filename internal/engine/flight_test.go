@@ -1,14 +1,22 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/backend/split"
+	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/spec"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // staged is a device of three, which compute layers in turn. The first also computes the end of a pass.
@@ -19,16 +27,22 @@ func staged(t *testing.T) (b backend.Backend, stages []*backendtest.Opaque) {
 		o := backendtest.NewOpaque(backendtest.CPU(t, backend.Options{Threads: 1}))
 		stages, list = append(stages, o), append(list, o)
 	}
+	return inTurn(t, list...), stages
+}
+
+// inTurn is a device of several, which compute layers in turn.
+func inTurn(t *testing.T, list ...backend.Backend) backend.Backend {
+	t.Helper()
 	b, err := split.New(func(p backend.Part) int {
 		if p.Kind == backend.LayerPart || p.Kind == backend.ExpertsPart {
-			return p.Layer % 3
+			return p.Layer % len(list)
 		}
 		return 0
 	}, list...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b, stages
+	return b
 }
 
 // TestRoundsInFlightChangeNothing runs workloads with one, two, three and four rounds in flight on three stages.
@@ -41,7 +55,7 @@ func TestRoundsInFlightChangeNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			device, _ := staged(t)
 			m, b := embeddingOn(t, name, device)
-			workloadsChangeNothing(t, m, b, 5, func(i int, w *workload) {
+			workloadsChangeNothing(t, m, b, 7, func(i int, w *workload) {
 				w.options.Groups = 4 - i%4
 				for j := range w.pieces { // beside offline requests there is one group
 					w.pieces[j].Offline = w.pieces[j].Offline && i < 2
@@ -161,6 +175,17 @@ func TestPassesWithoutMemoryAreNotLaunched(t *testing.T) {
 	if f.close(t, e); !m.full || m.group != 0 {
 		t.Errorf("a second group was tried: %t, and the last was %d", m.full, m.group)
 	}
+	m.full = false
+	log := newJournal("")
+	if e, err = New(m, f.pool, Options{Drafter: f.model.Drafter(), RoundTokens: 8, Log: slog.New(log)}); err != nil {
+		t.Fatal(err)
+	}
+	if ids, _, err := collect(e, failingRequest(1)); err != nil || !slices.Equal(ids, f.want[1]) {
+		t.Errorf("a prompt in chunks says %v, %v, want %v", ids, err, f.want[1])
+	}
+	if f.close(t, e); !m.full || m.group != 0 || log.stacks() > 0 {
+		t.Errorf("a second chunk was tried: %t, the last group was %d, %s", m.full, m.group, log.text)
+	}
 }
 
 // TestLostStageEndsEverything loses a stage while three rounds are in flight.
@@ -182,6 +207,170 @@ func TestLostStageEndsEverything(t *testing.T) {
 		}
 		if f.close(t, e); told != 1 || f.model.highest != 2 {
 			t.Errorf("call %d: told %d times, the highest number of a group is %d", at, told, f.model.highest)
+		}
+	}
+}
+
+// stored is the chunk behind which the cache stores the state: no other follows before it has landed.
+const stored = 3
+
+// following is a stage whose passes begin when the next ones have begun on the stage before it.
+type following struct {
+	backend.Backend
+	before *following // nil: they wait for nothing
+	begun  []chan struct{}
+	n      int
+	alone  atomic.Int64 // passes that waited too long
+}
+
+func (f *following) Pass(p backend.Pass, queue func()) {
+	if f.n < len(f.begun) {
+		close(f.begun[f.n])
+		if f.n++; f.before != nil && f.n < len(f.begun) && f.n != stored {
+			select {
+			case <-f.before.begun[f.n]:
+			case <-time.After(20 * time.Second):
+				f.alone.Add(1)
+			}
+		}
+	}
+	f.Backend.Pass(p, queue)
+}
+
+// noting is a drafter that notes what it is fed.
+type noting struct {
+	spec.Drafter
+	on    backend.Backend
+	notes []string
+}
+
+func (d *noting) Draft(batch []spec.Run) ([]spec.Draft, error) {
+	for _, r := range batch {
+		rows, err := d.on.Host(r.Hidden)
+		if err != nil {
+			return nil, err
+		}
+		d.notes = append(d.notes, fmt.Sprintln(r.Text, r.State.Len(), rows))
+	}
+	return d.Drafter.Draft(batch)
+}
+
+// TestChunksOfAPromptFollowOneAnother has the third of three stages compute a chunk only when the second computes the next one.
+// The head and the cache get the rows of all chunks.
+func TestChunksOfAPromptFollowOneAnother(t *testing.T) {
+	const chunks = 7
+	r := Request{Prompt: prompt(8*chunks, 1), Boundaries: []int{8 * stored}, MaxTokens: 8, IgnoreEnd: true, Hash: true, Depth: 2}
+	var results []Result
+	var notes [][]string
+	for _, flying := range []bool{false, true} {
+		second := &following{Backend: backendtest.CPU(t, backend.Options{Threads: 1})}
+		third := &following{Backend: backendtest.CPU(t, backend.Options{Threads: 1}), before: second}
+		b := inTurn(t, backendtest.CPU(t, backend.Options{Threads: 1}), second, third)
+		m := load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b)
+		d := &noting{Drafter: m.Drafter(), on: b}
+		o := Options{Drafter: d, Cache: true, RoundTokens: 8, Groups: 1}
+		if flying {
+			for o.Groups = 0; len(second.begun) < chunks; {
+				second.begun, third.begun = append(second.begun, make(chan struct{})), append(third.begun, make(chan struct{}))
+			}
+		}
+		e, err := New(m, state.NewPool(b, 1<<30), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // from the cache
+			_, result, err := collect(e, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			results = append(results, result)
+		}
+		if e.Close(); third.alone.Load() > 0 || flying && third.n < chunks {
+			t.Errorf("%d of %d chunks were computed alone", third.alone.Load(), third.n)
+		}
+		notes = append(notes, d.notes)
+	}
+	if !slices.Equal(notes[0], notes[1]) {
+		t.Errorf("with chunks in flight the head is fed %v, want %v", notes[1], notes[0])
+	}
+	for i, x := range results {
+		if x.LogitsHash != results[0].LogitsHash || x.Cached != i%2*8*stored {
+			t.Errorf("request %d: %+v, want %+v", i, x, results[0])
+		}
+	}
+}
+
+// TestCanceledPromptIsNotReadToItsEnd cancels a request when the first chunks of its prompt are in flight.
+func TestCanceledPromptIsNotReadToItsEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	own, passes := backendtest.CPU(t, backend.Options{Threads: 1}), 0
+	b := inTurn(t, own, &meeting{Backend: backendtest.CPU(t, backend.Options{Threads: 1}), pass: func() { passes++; cancel() }})
+	m := load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b)
+	e, err := New(m, state.NewPool(b, 1<<30), Options{RoundTokens: 8, Groups: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := e.Generate(ctx, Request{Prompt: prompt(400, 1), MaxTokens: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(s); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if e.Close(); passes > 16 { // two layers on the stage
+		t.Errorf("%d passes", passes)
+	}
+}
+
+// meeting is a stage that calls a function before each pass.
+type meeting struct {
+	backend.Backend
+	pass func()
+}
+
+func (m *meeting) Pass(p backend.Pass, queue func()) {
+	m.pass()
+	m.Backend.Pass(p, queue)
+}
+
+// TestPanicsInFlightEndOneRequest has the drafter or a stage panic once, at any call, while chunks of prompts are in flight. A
+// sequence that was alone in its round ends.
+func TestPanicsInFlightEndOneRequest(t *testing.T) {
+	var fuses [2]*fuse // of the drafter and of a stage
+	device, stages := staged(t)
+	f := newFailingOn(t, device, stages[0], 0)
+	device = inTurn(t, stages[0], stages[1], &meeting{stages[2], func() { fuses[1].burn() }})
+	fuses[1] = &fuse{}
+	f.model, f.pool = &numbered{headed: load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, device)}, state.NewPool(device, 1<<30)
+	for i := range fuses {
+		for at := int64(1); ; at += 3 {
+			d := &fusedDrafter{Drafter: f.model.Drafter()}
+			fuses = [2]*fuse{&d.fuse, {}}
+			log := newJournal("")
+			e, err := New(f.model, f.pool, Options{Drafter: d, Groups: 2, RoundTokens: 8, Log: slog.New(log)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams, resume := f.meet(t, e)
+			fuses[i].at = fuses[i].calls.Load() + at
+			resume()
+			faults := 0
+			for j, s := range streams {
+				ids, err := read(s)
+				if err != nil {
+					faults++
+				}
+				if err != nil && !isFault(err) || len(ids) > len(f.want[j]) || !slices.Equal(ids, f.want[j][:len(ids)]) || err == nil && len(ids) < len(f.want[j]) {
+					t.Errorf("fuse %d, call %d: request %d says %v, %v, want %v", i, at, j, ids, err, f.want[j])
+				}
+			}
+			if f.close(t, e); faults > 1 || log.stacks() > 1 {
+				t.Errorf("fuse %d, call %d: %d requests end, %s", i, at, faults, log.text)
+			}
+			if !fuses[i].blown() {
+				break
+			}
 		}
 	}
 }

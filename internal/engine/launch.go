@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -21,33 +22,42 @@ func (e *Engine) openPipeline() {
 // leastGain is what further groups must save of the time to advance all sequences.
 const leastGain = 0.03
 
-// groups is how many rounds are to be in flight. With g groups, all sequences have advanced when every stage has computed g passes
-// of a g-th of the rows. That takes as long as one such pass, or g times as long as its longest stage if that is more. A pass of
-// fewer rows takes less time, but not in proportion.
+// groups is the number of groups that sequences are in, and of rounds that are to be in flight. With g groups, all sequences have
+// advanced when every stage has computed g passes of a g-th of the rows. That takes as long as one such pass, or g times as long as
+// its longest stage if that is more. A pass of fewer rows takes less time, but not in proportion. There is a round for each group,
+// and one for each stage while there are prompts, whose chunks follow one another.
 //
 // There is one group if a sequence is isolated. There is also one if offline sequences run beside online ones: their share is
 // one of a round.
-func (e *Engine) groups() int {
+func (e *Engine) groups() (groups, rounds int) {
 	p := &e.pipeline
-	if p.Pipeline == nil || len(e.running) < 2 || slices.ContainsFunc(e.running, func(s *sequence) bool {
+	if p.Pipeline == nil || slices.ContainsFunc(e.running, func(s *sequence) bool {
 		return s.isolated || s.req.Offline != e.running[0].req.Offline
 	}) {
-		return 1
+		return 1, 1
 	}
-	if e.o.Groups > 0 {
-		return min(e.o.Groups, len(e.running))
-	}
-	texts, rows := 0, 0
+	texts, rows, prompts := 0, 0, false
 	for _, s := range e.running {
-		if s.flying && !s.outcome.Prefill || !s.flying && s.target != nil && !s.prefilling() {
+		if len(s.tokens)-s.landed() == 1 {
 			texts, rows = texts+1, rows+1+len(s.draft.Tokens)
 		}
+		prompts = prompts || s.prefilling()
 	}
-	stages := p.Stages()
-	longest := p.longest
-	if longest == 0 {
-		longest = 1 / float64(stages)
+	stages := cmp.Or(e.o.Groups, p.Stages())
+	if e.o.Groups > 0 {
+		groups = min(stages, len(e.running))
+	} else {
+		groups = e.bestGroups(texts, rows, stages)
 	}
+	if prompts {
+		return groups, stages
+	}
+	return groups, groups
+}
+
+// bestGroups is the number of groups by which sequences that generate advance fastest.
+func (e *Engine) bestGroups(texts, rows, stages int) int {
+	longest := cmp.Or(e.pipeline.longest, 1/float64(stages))
 	best, least := 1, e.cost().Time(rows, 0)*(1-leastGain)
 	for g := 2; g <= min(stages, texts); g++ {
 		if t := e.cost().Time((rows+g-1)/g, 0) * max(1, float64(g)*longest); t < least {
@@ -70,20 +80,32 @@ func (e *Engine) next() {
 	e.batch, e.spans, e.err, e.flight = e.batch[:0], e.spans[:0], nil, nil
 }
 
-// launch begins a round of one of n groups. It reports false if there is no sequence to feed.
-func (e *Engine) launch(n int) bool {
+// launch begins a round of one of several groups. It reports false if there is no sequence to feed.
+func (e *Engine) launch(groups, rounds int) bool {
 	start := time.Now()
 	e.next()
-	if e.gather(n); len(e.batch) == 0 {
+	if e.gather(groups, rounds); len(e.batch) == 0 {
 		return false
 	}
 	e.spent = time.Since(start)
-	for _, s := range e.batch {
-		s.flying = true
-	}
-	e.pipeline.flying = append(e.pipeline.flying, e.group)
-	e.err = e.forward(n > 1)
+	e.begin(rounds > 1)
 	return true
+}
+
+// begin has the current group in flight.
+func (e *Engine) begin(ahead bool) {
+	e.pipeline.flying = append(e.pipeline.flying, e.group)
+	e.err = e.forward(ahead)
+	e.count(1)
+}
+
+// count adds the current group to the rounds in flight of its sequences, or subtracts it. A pass that was not begun has fed nothing.
+func (e *Engine) count(n int) {
+	for i, s := range e.batch {
+		if s.flying += n; e.err == nil {
+			s.ahead += n * (len(e.spans[i].Tokens) - e.spans[i].Drafts)
+		}
+	}
 }
 
 // forward has the model compute the pass of the current group, maybe in the background. A panic of the model becomes an error.
@@ -126,7 +148,8 @@ func (e *Engine) land() {
 	e.group = p.flying[0]
 	p.flying = slices.Delete(p.flying, 0, 1)
 	p.settling = p.settling && len(p.flying) > 0
-	for _, s := range e.batch {
-		s.flying = false
+	e.count(-1)
+	for i, s := range e.batch {
+		s.land(e.spans[i])
 	}
 }

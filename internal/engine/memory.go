@@ -149,11 +149,11 @@ func (e *Engine) reserve(s *sequence, n int) bool {
 		switch {
 		case err == nil:
 			return true
+		case errors.Is(err, state.ErrFull) && len(e.pipeline.flying) > 0: // none in flight is preempted
+			e.pipeline.settling = true
+			return false
 		case !errors.Is(err, state.ErrFull) || len(e.running) == 1:
 			s.fault = err
-			return false
-		case len(e.pipeline.flying) > 0: // none in flight is preempted
-			e.pipeline.settling = true
 			return false
 		}
 		last := e.running[len(e.running)-1]
@@ -164,12 +164,12 @@ func (e *Engine) reserve(s *sequence, n int) bool {
 	}
 }
 
-// grow makes space for n more tokens in the sequence's states.
+// grow makes space for n more tokens in the sequence's states. The drafter has not been fed those in flight.
 func (s *sequence) grow(n int) error {
 	err := s.target.Reserve(n)
 	for _, m := range s.drafts {
 		if m.state != nil && err == nil {
-			err = m.state.Reserve(n + m.backlog.Len() + spec.Ahead(m.state.Layout())) // drafts are fed to the drafter too
+			err = m.state.Reserve(s.ahead + n + m.backlog.Len() + spec.Ahead(m.state.Layout())) // drafts are fed to the drafter too
 		}
 	}
 	return err

@@ -40,7 +40,7 @@ func (e *Engine) isolate(err error) {
 	} else {
 		e.o.Log.Warn("a round failed; its sequences are retried one by one", "sequences", len(batch), "error", err, "stack", stack)
 	}
-	if !panicked {
+	if !panicked || slices.ContainsFunc(batch, func(s *sequence) bool { return s.flying > 0 }) {
 		e.restartAll(!found)
 		return
 	}

@@ -16,11 +16,11 @@ var errForced = errors.New("engine: the constraint is not deterministic: it chan
 // errNoNumber reports logits that are not numbers.
 var errNoNumber = errors.New("engine: the model's output is not a number; the weights or the memory are damaged")
 
-// round is a round of speculative decoding: for all running sequences, or for a group of them while rounds of others are in
-// flight.
+// round is a round of speculative decoding: for all running sequences, or for a group of them or a chunk of a prompt while other
+// rounds are in flight.
 func (e *Engine) round() {
 	p := &e.pipeline
-	for n := e.groups(); len(p.flying) < n && !p.settling && e.launch(n); {
+	for groups, n := e.groups(); len(p.flying) < n && !p.settling && e.launch(groups, n); {
 		continue
 	}
 	if len(p.flying) > 0 {
@@ -182,7 +182,7 @@ func (e *Engine) report(took time.Duration, typical bool) {
 // retire ends the sequences that are over.
 func (e *Engine) retire() {
 	e.running = slices.DeleteFunc(e.running, func(s *sequence) bool {
-		over := !s.flying && (s.fault != nil || s.finish != "")
+		over := s.flying == 0 && (s.fault != nil || s.finish != "")
 		if over {
 			e.end(s)
 		}

@@ -67,7 +67,8 @@ type sequence struct {
 	account
 
 	background *job // it is a background prefill and no request; nil: it is a request
-	flying     bool // its round is in flight
+	flying     int  // rounds in flight that feed it: one, or chunks of its prompt
+	ahead      int  // tokens of those, without drafts
 	isolated   bool // a round has failed: it is fed alone until it has caught up
 	finish     Finish
 	fault      error
@@ -81,7 +82,7 @@ type text struct {
 	stop    []int32 // ids that end the text
 	sampler *sampling.Sampler
 	draft   spec.Draft // of the next round
-	span    model.Span // of the running round
+	span    model.Span // of the round that is planned, or that has landed
 	fed     []int32    // its tokens, drafts included
 	inputs  inputs     // of the prompt
 
@@ -120,7 +121,7 @@ func (m *draftMemory) skip() {
 // account is the statistics of a sequence's rounds and time.
 type account struct {
 	record         spec.Record
-	outcome        spec.Outcome // of the running round
+	outcome        spec.Outcome // of the round that has landed
 	hash           uint64       // of the logits
 	cached         int          // tokens of the prompt that were not computed
 	rounds         int
@@ -224,10 +225,20 @@ func (s *sequence) next(budget, round int) model.Span {
 	}
 }
 
+// landed is the number of tokens that were fed by rounds which have landed.
+func (s *sequence) landed() int { return s.target.Len() - s.ahead }
+
+// follows reports whether a round can feed the next tokens while one in flight feeds those before: the pass of that leaves no
+// state to store in the cache.
+func (s *sequence) follows() bool {
+	_, stored := slices.BinarySearch(s.boundaries, s.target.Len())
+	return s.flying > 0 && !stored && s.fault == nil && s.target.Len() < len(s.tokens)
+}
+
 // current reports whether the next round is to draft: the text goes on, it has its first token,
 // and all before the last one was fed.
 func (s *sequence) current() bool {
-	return s.finish == "" && s.background == nil && s.target.Len()+1 == len(s.tokens) && len(s.tokens) > len(s.req.Prompt)
+	return s.finish == "" && s.background == nil && s.landed()+1 == len(s.tokens) && len(s.tokens) > len(s.req.Prompt)
 }
 
 // force extends the draft of the next round, whose first drafted tokens are the drafter's, with the tokens
@@ -242,11 +253,10 @@ func (s *sequence) force(drafted int) {
 	})
 }
 
-// feed makes span the sequence's part of the round.
-func (s *sequence) feed(span model.Span) {
-	rows, drafted := len(span.Tokens), max(span.Want-1, 0)
+// land makes span, of a round that has landed, the sequence's part of the running round.
+func (s *sequence) land(span model.Span) {
 	s.span, s.outcome = span, spec.Outcome{
-		Rows: rows, Drafted: drafted, Forced: s.draft.Forced, Prefill: span.Want == 0 || rows > drafted+1,
+		Rows: len(span.Tokens), Drafted: max(span.Want-1, 0), Forced: s.draft.Forced, Prefill: len(span.Tokens) > span.Want,
 	}
 }
 
@@ -392,7 +402,7 @@ func (s *sequence) toBoundary(n int) int {
 // atBoundary reports whether the fed text is worth storing: it is at a boundary or at the
 // end of the text.
 func (s *sequence) atBoundary() bool {
-	_, at := slices.BinarySearch(s.boundaries, s.target.Len())
+	_, at := slices.BinarySearch(s.boundaries, s.landed())
 	return at || s.finish != ""
 }
 
@@ -432,7 +442,7 @@ func (s *sequence) pair(r *spec.Run) {
 // with such parts in the same round.
 func (s *sequence) releaseInputs() {
 	for i := range s.inputs.parts {
-		if p := &s.inputs.parts[i]; s.target.Len() >= p.end() {
+		if p := &s.inputs.parts[i]; s.landed() >= p.end() {
 			p.close()
 		}
 	}

@@ -168,7 +168,7 @@ func newWorkload(rng *rand.Rand, m *headed, b *embedding, from []piece, need int
 	w.options = Options{
 		RoundTokens: []int{1, 7, 40, 512}[rng.IntN(4)], MaxBatch: 1 + rng.IntN(16), Cache: rng.IntN(2) == 0,
 		MaxRound: time.Duration(rng.IntN(2)) * time.Millisecond,
-		Drafter:  drafters[w.drafting], Log: slog.New(slog.DiscardHandler), Tower: b, TowerMemory: rng.Int64N(2),
+		Drafter:  drafters[w.drafting], Tower: b, TowerMemory: rng.Int64N(2),
 	}
 	w.budget = need * int64(100+rng.IntN(3)*rng.IntN(400)) / 100
 	for range 1 + rng.IntN(16) {
@@ -292,7 +292,8 @@ func workloadsChangeNothing(t *testing.T, m *headed, b *embedding, workloads int
 	for i := range workloads {
 		w := newWorkload(rand.New(rand.NewPCG(uint64(i), 7)), m, b, pieces, need)
 		change(i, w)
-		tight := state.NewPool(b, w.budget)
+		tight, log := state.NewPool(b, w.budget), newJournal("")
+		w.options.Log = slog.New(log)
 		e, err := New(m, tight, w.options)
 		if err != nil {
 			t.Fatal(err)
@@ -308,6 +309,9 @@ func workloadsChangeNothing(t *testing.T, m *headed, b *embedding, workloads int
 		}
 		if s := tight.Stats(); s.Used != 0 || s.Pages != 0 || s.States != 0 {
 			t.Errorf("%v: left behind %+v", w, s)
+		}
+		if log.text.Len() > 0 {
+			t.Errorf("%v: %s", w, log.text)
 		}
 		if t.Failed() {
 			return

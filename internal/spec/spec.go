@@ -77,7 +77,7 @@ type Rehearser interface {
 // Run is what happened to one sequence since the drafter saw it last.
 type Run struct {
 	State  *state.State // the drafter's state of the sequence, on the device; nil: it needs none
-	Target *state.State // the model's state of the sequence, which has fed all of Text but its last token
+	Target *state.State // the model's state of the sequence, which has fed all of Text but its last token, and more if Depth is 0
 	// HostState is what the drafter keeps of the sequence on the host: nil at first, dropped when
 	// the sequence ends, and maybe earlier: a drafter must be able to make it again from Text.
 	HostState *any

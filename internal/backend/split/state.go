@@ -109,17 +109,23 @@ func (d *Device) claim(s int, batch []backend.Seq) error {
 
 // sequences is memory for a batch as one of the devices is shown it.
 type sequences struct {
-	seqs    []backend.Seq
-	pages   []backend.Tensor
-	windows []backend.Window
-	delta   []backend.Recurrent
+	seqs      []backend.Seq
+	positions [][3]int32
+	pages     []backend.Tensor
+	windows   []backend.Window
+	delta     []backend.Recurrent
 }
 
-// on is the batch with the state that is on a device, valid until the next call.
+// on is the batch with the state that is on a device, valid until the next call. The caller may change its own lists.
 func (x *sequences) on(d *Device, s int, batch []backend.Seq) []backend.Seq {
-	x.seqs, x.pages, x.windows, x.delta = x.seqs[:0], x.pages[:0], x.windows[:0], x.delta[:0]
+	x.seqs, x.positions, x.pages, x.windows, x.delta = x.seqs[:0], x.positions[:0], x.pages[:0], x.windows[:0], x.delta[:0]
 	for _, q := range batch {
 		windows, delta := len(x.windows), len(x.delta)
+		if q.Positions != nil {
+			from := len(x.positions)
+			x.positions = append(x.positions, q.Positions...)
+			q.Positions = x.positions[from:]
+		}
 		q.Pages = x.pagesOn(d, s, q.Pages)
 		for _, w := range q.Windows {
 			x.windows = append(x.windows, backend.Window{First: w.First, Pages: x.pagesOn(d, s, w.Pages)})

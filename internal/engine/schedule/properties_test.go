@@ -170,6 +170,35 @@ func TestChunkIsTheLargestThatFits(t *testing.T) {
 	}
 }
 
+// TestPiecesAreNearlyTheBest compares the time of a prompt in pieces with that in pieces of all sizes, for passes that take between
+// the time of one row of a prompt and that of a thousand.
+func TestPiecesAreNearlyTheBest(t *testing.T) {
+	for _, row := range []time.Duration{10 * time.Microsecond, 100 * time.Microsecond, time.Millisecond, 5 * time.Millisecond} {
+		m := new(cost.Model)
+		for range 40 {
+			m.ObservePass(1, 10*time.Millisecond)
+			m.ObservePrompt(1, 100, 10*time.Millisecond+100*row)
+			m.ObserveRest(0)
+		}
+		for rounds := 2; rounds <= 8; rounds++ {
+			x := &Scheduler[*asked]{RoundTokens: 1 << 20, Rounds: rounds, Cost: m}
+			took := func(n int) float64 {
+				return (math.Ceil(pieced/float64(n)) + float64(rounds-1)) * (m.Time(1, 0) + float64(n)*m.PromptRow())
+			}
+			best := math.Inf(1)
+			for n := minChunk; n <= pieced; n++ {
+				best = min(best, took(n))
+			}
+			if got := took(x.piece()); got > 1.15*best {
+				t.Errorf("rows of %v, %d rounds: pieces of %d take %.4g s, others %.4g s", row, rounds, x.piece(), got, best)
+			}
+			if x.Rounds = 1; x.piece() != x.RoundTokens {
+				t.Errorf("one round has pieces of %d", x.piece())
+			}
+		}
+	}
+}
+
 // TestTowerGetsTheTimeOfAllRows has the tower run beside texts with drafts: it gets half as long as their round takes.
 func TestTowerGetsTheTimeOfAllRows(t *testing.T) {
 	m := known()

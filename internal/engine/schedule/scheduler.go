@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"math"
 	"slices"
 	"sort"
 	"time"
@@ -42,6 +43,7 @@ type Scheduler[S Sequence] struct {
 	Cost        *cost.Model
 	Last        time.Duration // of the last round
 	Beside      int           // rows of sequences that generate, in rounds in flight
+	Rounds      int           // that may be in flight
 	Shared      bool          // the round is of online sequences, and offline ones have a share of it
 
 	credit float64 // seconds that offline sequences may add
@@ -72,6 +74,21 @@ func (x *Scheduler[S]) Chunk(rows int, tower time.Duration) int {
 		return minChunk
 	}
 	return max(minChunk, int((x.spare(rows)-tower).Seconds()/row))
+}
+
+// pieced is the length of a prompt for which pieces are best. The prefix cache stores a state, and waits for it, as often.
+const pieced = 1024
+
+// piece is how many prompt tokens a round may have. While n rounds are in flight, a prompt of P tokens in pieces of c takes the time
+// of P/c+n-1 pieces on a stage. With c passes more at a time there are fewer of them, but stages are idle longer at both ends.
+// The sum is least at the root of P·pass/(row·(n-1)). A power of two is the shape of many passes.
+func (x *Scheduler[S]) piece() int {
+	row := x.Cost.PromptRow()
+	if x.Rounds < 2 || !x.Cost.Known() || row == 0 {
+		return x.RoundTokens
+	}
+	best := math.Sqrt(pieced * x.Cost.Time(1, 0) / row / float64(x.Rounds-1))
+	return max(minChunk, 1<<int(math.Log2(max(best, 1))))
 }
 
 // Tower has the vision tower run before a round and returns how long it took. run runs it for about a time, and for a step
@@ -159,7 +176,7 @@ func (r *round[S]) all(offline bool) (any bool) {
 			any, generating = any || s.Demand().WaitingForVision, true
 		}
 	}
-	most := r.left
+	most := min(r.left, r.piece())
 	if generating || r.Beside > 0 {
 		most = min(most, r.Chunk(r.rows+r.Beside, r.tower))
 	}
