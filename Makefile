@@ -133,7 +133,7 @@ kernels-vulkan: ## compile the Vulkan kernels to SPIR-V; GLSLANG=path of glslang
 # are assembly, which it cannot, and the portable ones are slow enough without it. Processes that end do
 # not wait a second for races. A package that uses sync.Map must not be among them: its copy of that generic code, whose atomics
 # the detector then does not see, may be the one that is linked, and races are found where there are none.
-QUIET := ./internal/backend/cpu/kernel ./internal/exactmath
+QUIET := ./internal/backend/cpu/kernel ./internal/exactmath ./internal/dtype
 race: ## run the listed tests (race_test.go) under the race detector
 	$(call stage,race: tests listed in race_test.go)
 	@sh tools/need.sh cc

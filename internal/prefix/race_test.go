@@ -17,6 +17,5 @@ func TestRace(t *testing.T) {
 	t.Run("SharedFetchesOnceForMany", TestSharedFetchesOnceForMany)
 	t.Run("SharedFillsTheFolder", TestSharedFillsTheFolder)
 	t.Run("PoolTakesFromTheCache", TestPoolTakesFromTheCache)
-	t.Run("CacheEqualsDeepCopies", TestCacheEqualsDeepCopies)
 	t.Run("ObserverHearsWhatCanBeResumed", TestObserverHearsWhatCanBeResumed)
 }

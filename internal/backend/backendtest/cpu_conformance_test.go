@@ -7,6 +7,14 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
+// variants are instruction sets that differ from another one, which every processor with them has, in products of integers, and most
+// in keys of bytes, too: the checks of these. TestVariantsDifferInProducts of package kernel holds them to it.
+var variants = func() map[string][]string {
+	products := []string{"Load", "MatMul", "Experts", "Experts with options"}
+	bytes := append(products, "Attend", "Attend with options", "Attend without keys", "Attend inside blocks")
+	return map[string][]string{"i8mm": products, "dotprod": bytes, "avxvnni": bytes, "amx": bytes}
+}()
+
 // TestInstructionSetsPass holds every instruction set of this machine, the portable code
 // included, to what is demanded of a device.
 func TestInstructionSetsPass(t *testing.T) {
@@ -20,6 +28,10 @@ func TestInstructionSetsPass(t *testing.T) {
 				continue // it is what the others are compared with
 			}
 			t.Run("isa="+isa, func(t *testing.T) {
+				suite := suite
+				if checks, ok := variants[isa]; ok {
+					suite = suite.Only(checks...)
+				}
 				suite.Run(t, Open(t, backend.Options{Threads: 1, ISA: isa}))
 			})
 		}

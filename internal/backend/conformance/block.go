@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -35,7 +36,7 @@ func (c *checker) blockCases() []blockCase {
 		{attendCase{2, 1, 32, dtype.F16}, 1, usual},
 		{attendCase{4, 1, 32, dtype.F32}, 0, few},
 	}, 3)
-	rng := newRand()
+	rng := rand.New(newSource())
 	for range len(list) / 2 {
 		k := blockCase{attendCase: attendCase{kvHeads: 1 + rng.IntN(3), dim: []int{8, 13, 32, 64}[rng.IntN(4)], kind: []dtype.Type{dtype.F16, dtype.F32, dtype.I8}[rng.IntN(3)]}}
 		k.heads = k.kvHeads * (1 + rng.IntN(5))

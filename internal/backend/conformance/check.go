@@ -80,11 +80,13 @@ type Suite struct {
 	answers map[string][][]float32 // by case
 	brief   bool                   // fewer formats and shapes
 	only    []string               // names of checks; nil: all
+
+	quantized map[drawn]quantized // matrices of rigs
 }
 
 // New returns the checks; brief ones have fewer formats and shapes.
 func New(oracle backend.Backend, brief bool) *Suite {
-	return &Suite{oracle: oracle, answers: map[string][][]float32{}, brief: brief}
+	return &Suite{oracle: oracle, answers: map[string][][]float32{}, brief: brief, quantized: map[drawn]quantized{}}
 }
 
 // Only leaves the checks of these names. It panics if there is no such check.
@@ -214,7 +216,7 @@ func (c *checker) like(what string, run func(r *rig) [][]float32) {
 			kind += ", views"
 		}
 		err := try(func() {
-			got := onRig(c.b, views, run)
+			got := c.onRig(c.b, views, run)
 			for i := range want {
 				if err := differ(got[i], want[i]); err != nil {
 					panic(fmt.Errorf("result %d: %w", i, err))
@@ -233,7 +235,7 @@ func (c *checker) answer(what string, run func(r *rig) [][]float32) ([][]float32
 	if known, ok := c.answers[key]; ok {
 		return known, nil
 	}
-	err := try(func() { c.answers[key] = onRig(c.oracle, false, run) })
+	err := try(func() { c.answers[key] = c.onRig(c.oracle, false, run) })
 	return c.answers[key], err
 }
 
@@ -243,7 +245,7 @@ func (c *checker) holds(what string, run func(r *rig) (got, want []float32)) {
 		return
 	}
 	err := try(func() {
-		onRig(c.b, false, func(r *rig) [][]float32 {
+		c.onRig(c.b, false, func(r *rig) [][]float32 {
 			got, want := run(r)
 			must(differ(got, want))
 			return nil
@@ -293,7 +295,7 @@ func (c *checker) errors() {
 	} {
 		c.on(name)
 		err := try(func() {
-			onRig(c.b, false, func(r *rig) [][]float32 {
+			c.onRig(c.b, false, func(r *rig) [][]float32 {
 				x, y := r.random(3, 5), r.random(3, 5)
 				d.Break(ErrReported)
 				c.b.GLU(x, x, y, backend.SiLU)

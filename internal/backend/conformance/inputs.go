@@ -61,7 +61,7 @@ func (c *checker) loadInputs() {
 			})
 		}
 	}
-	r := &rig{b: c.b, rng: newRand()}
+	r := c.rig(c.b)
 	short := r.order(cols)
 	short.Order = short.Order[1:]
 	for what, stack := range map[string][]dtype.Matrix{

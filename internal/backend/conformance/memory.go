@@ -42,7 +42,7 @@ func (c *checker) host() {
 // written is what is wrong with numbers that were written at once.
 func (c *checker) written(rows, cols int) error {
 	return try(func() {
-		onRig(c.b, false, func(r *rig) [][]float32 {
+		c.onRig(c.b, false, func(r *rig) [][]float32 {
 			want := r.list(rows * cols)
 			must(differ(r.read(r.tensor(rows, cols, want)), want))
 			return nil
@@ -53,7 +53,7 @@ func (c *checker) written(rows, cols int) error {
 // filled is what is wrong with numbers that were set one by one, in a few places.
 func (c *checker) filled(rows, cols int) error {
 	return try(func() {
-		onRig(c.b, false, func(r *rig) [][]float32 {
+		c.onRig(c.b, false, func(r *rig) [][]float32 {
 			x := r.bare(dtype.F32, rows, cols)
 			want := make([]float32, rows*cols)
 			for i := range want {
@@ -295,7 +295,7 @@ func (c *checker) bytes() {
 func (c *checker) raw(kind dtype.Type, rows, cols int) {
 	const above, left = 1, 2
 	err := try(func() {
-		onRig(c.b, false, func(r *rig) [][]float32 {
+		c.onRig(c.b, false, func(r *rig) [][]float32 {
 			x, size := r.bare(kind, rows+above, cols+left), kind.Size()
 			all := make([]byte, x.Rows*x.Cols*size)
 			for i := range all {

@@ -13,9 +13,11 @@ import (
 // rig is a device while it computes one case. The same calls give the same numbers on every
 // device.
 type rig struct {
-	b     backend.Backend
-	rng   *rand.Rand
-	views bool // tensors are views with gaps, of memory that is otherwise not to be touched
+	b      backend.Backend
+	source *rand.PCG
+	rng    *rand.Rand // by source
+	known  map[drawn]quantized
+	views  bool // tensors are views with gaps, of memory that is otherwise not to be touched
 
 	tensors []placed
 	weights []backend.Weight
@@ -32,9 +34,16 @@ const (
 	untouched  = -77.25
 )
 
+// rig is a new one of a device.
+func (c *checker) rig(b backend.Backend) *rig {
+	source := newSource()
+	return &rig{b: b, source: source, rng: rand.New(source), known: c.quantized}
+}
+
 // onRig runs a case and gives its memory back.
-func onRig(b backend.Backend, views bool, run func(r *rig) [][]float32) [][]float32 {
-	r := &rig{b: b, rng: newRand(), views: views}
+func (c *checker) onRig(b backend.Backend, views bool, run func(r *rig) [][]float32) [][]float32 {
+	r := c.rig(b)
+	r.views = views
 	defer r.close()
 	results := run(r)
 	for _, p := range r.tensors {
@@ -89,7 +98,7 @@ func (r *rig) list(n int) []float32 {
 // normal is random numbers that all lists are pieces of: making them takes longer than computing
 // with them.
 var normal = sync.OnceValue(func() []float32 {
-	rng, x := newRand(), make([]float32, normals)
+	rng, x := rand.New(newSource()), make([]float32, normals)
 	for i := range x {
 		x[i] = float32(rng.NormFloat64())
 	}
@@ -152,11 +161,21 @@ func (r *rig) intact(p placed) {
 	if !r.views || p.view == p.whole {
 		return
 	}
-	for i, x := range r.all(p.whole) {
-		row, col := i/p.whole.Cols-1, i%p.whole.Cols-colsBefore
-		if inside := row >= 0 && row < p.view.Rows && col >= 0 && col < p.view.Cols; !inside && x != untouched {
-			panic(fmt.Sprintf("beside a view of %d×%d, at row %d and column %d, there is %v", p.view.Rows, p.view.Cols, row, col, x))
+	all := r.all(p.whole)
+	for i := range p.whole.Rows {
+		row, first := all[i*p.whole.Cols:][:p.whole.Cols], p.whole.Cols
+		if i > 0 && i <= p.view.Rows {
+			first = colsBefore
 		}
+		check := func(from, to int) {
+			for j, x := range row[from:to] {
+				if x != untouched {
+					panic(fmt.Sprintf("beside a view of %d×%d, at row %d and column %d, there is %v", p.view.Rows, p.view.Cols, i-1, from+j-colsBefore, x))
+				}
+			}
+		}
+		check(0, first)
+		check(min(first+p.view.Cols, p.whole.Cols), p.whole.Cols)
 	}
 }
 
@@ -176,17 +195,46 @@ func (r *rig) matrix(rows, cols int) dtype.Matrix {
 
 // quantized is a random matrix of integers with scales of bf16; of floats if bits is zero.
 func (r *rig) quantized(rows, cols, bits, group int) dtype.Matrix {
-	m := r.matrix(rows, cols)
 	if bits == 0 {
-		return m
+		return r.matrix(rows, cols)
 	}
-	q, err := dtype.Quantize(&m, bits, group, dtype.BF16)
+	return r.quantize(rows, cols, bits, group, dtype.BF16)
+}
+
+// drawn says which random matrix of integers is drawn: by the state of the source before.
+type drawn struct {
+	source                  string
+	rows, cols, bits, group int
+	scale                   dtype.Type
+}
+
+// quantized is a matrix of integers, and the state of the source behind it.
+type quantized struct {
+	m      dtype.Matrix
+	source []byte
+}
+
+// quantize is a random matrix of integers, which must not be changed. Rigs of several devices and cases draw the same: quantizing takes
+// longer than most operations.
+func (r *rig) quantize(rows, cols, bits, group int, scale dtype.Type) dtype.Matrix {
+	state, err := r.source.MarshalBinary()
 	must(err)
+	key := drawn{string(state), rows, cols, bits, group, scale}
+	if x, ok := r.known[key]; ok {
+		must(r.source.UnmarshalBinary(x.source))
+		return x.m
+	}
+	m := r.matrix(rows, cols)
+	q, err := dtype.Quantize(&m, bits, group, scale)
+	must(err)
+	state, err = r.source.MarshalBinary()
+	must(err)
+	r.known[key] = quantized{q, state}
 	return q
 }
 
-// newRand is the numbers of every case.
-func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+// newSource is the source of the numbers of every case.
+func newSource() *rand.PCG { return rand.NewPCG(1, 2) }
 
 // drop gives the memory of a tensor back.
 func (r *rig) drop(t backend.Tensor) {

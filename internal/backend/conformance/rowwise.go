@@ -226,7 +226,7 @@ func (c *checker) rotate() {
 
 // shapes checks that wrong shapes, which only our own mistakes make, do not pass.
 func (c *checker) shapes() {
-	r := &rig{b: c.b, rng: newRand()}
+	r := c.rig(c.b)
 	defer r.close()
 	x, y, narrow := r.random(3, 64), r.random(3, 64), r.random(3, 63)
 	w := r.load(backend.Int8, r.matrix(16, 64))

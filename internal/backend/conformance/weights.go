@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -60,10 +61,7 @@ var long = []format{
 // affine is a format of integers with biases.
 func affine(bits, group int, scale dtype.Type) format {
 	return format{fmt.Sprintf("%d bits in groups of %d, scales of %v", bits, group, scale), func(r *rig, rows, cols int) dtype.Matrix {
-		m := r.matrix(rows, cols)
-		q, err := dtype.Quantize(&m, bits, group, scale)
-		must(err)
-		return q
+		return r.quantize(rows, cols, bits, group, scale)
 	}, group}
 }
 
@@ -180,7 +178,7 @@ func (c *checker) load() {
 		return
 	}
 	err := try(func() {
-		onRig(c.b, false, func(r *rig) [][]float32 {
+		c.onRig(c.b, false, func(r *rig) [][]float32 {
 			a, b := r.quantized(37, 64, 4, 32), r.quantized(37, 64, 4, 32)
 			if w := r.load(backend.Int8, a, b); w.Rows() != 37 || w.Cols() != 64 || w.Count() != 2 || w.Bytes() < 37*64 {
 				panic(fmt.Sprintf("two of 37×64 are %d of %d×%d, %d bytes", w.Count(), w.Rows(), w.Cols(), w.Bytes()))
@@ -192,7 +190,7 @@ func (c *checker) load() {
 		c.find("a stack", "%v", err)
 	}
 	c.loadInputs()
-	r := &rig{b: c.b, rng: newRand()}
+	r := c.rig(c.b)
 	short := r.matrix(3, 5)
 	short.Data = short.Data[:50]
 	for what, stack := range map[string][]dtype.Matrix{
@@ -208,9 +206,10 @@ func (c *checker) load() {
 // seen is what is wrong with the rows of a weight.
 func (c *checker) seen(f format, rows, cols int) error {
 	return try(func() {
-		onRig(c.b, false, func(r *rig) [][]float32 {
+		c.onRig(c.b, false, func(r *rig) [][]float32 {
 			m := f.matrix(r, rows, cols)
 			want := values(m)
+			m.Data = slices.Clone(m.Data)
 			w, dst := r.load(backend.Int8, m), r.bare(dtype.F32, rows, cols)
 			clear(m.Data) // it has been read
 			ids := make([]int32, rows)
@@ -243,7 +242,7 @@ func (c *checker) multiplied(f format, rows, cols int) error {
 	return try(func() {
 		want, err := c.answer(fmt.Sprintf("%s, %d×%d", f.name, rows, cols), run)
 		must(err)
-		must(differ(onRig(c.b, false, run)[0], want[0]))
+		must(differ(c.onRig(c.b, false, run)[0], want[0]))
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
@@ -109,7 +108,7 @@ func TestKilledNodeIsRestored(t *testing.T) {
 	node, addr := start(t, asNode, "127.0.0.1:0")
 	own := matrices{}
 	b, err := remote.Open(t.Context(), remote.Options{
-		Name: "desk", Dial: dialer(addr), Wait: 20 * time.Second, Weights: own, Log: slog.New(slog.DiscardHandler),
+		Name: "desk", Dial: dialer(addr), Wait: patience, Weights: own, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +167,7 @@ func (k matrices) Keep(d remote.Digest, m *dtype.Matrix) { k[d] = *m }
 // A node that comes back without a weight, which the leader has no copy of either, is lost with a sentence that says so.
 func TestNodeWithoutWeightsIsLost(t *testing.T) {
 	n := backendtest.StartNode(t, backend.Options{Threads: 1})
-	b := open(t, n, remote.Options{Wait: 20 * time.Second, OpenWait: 20 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	b := open(t, n, remote.Options{Wait: patience, OpenWait: patience, Log: slog.New(slog.DiscardHandler)})
 	if _, err := b.Load(backend.Int8, dtype.Matrix{Rows: 3, Cols: 5, Type: dtype.F32, Data: make([]byte, 60)}); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +196,7 @@ func TestKilledLeaderLeavesNothing(t *testing.T) {
 	if err := leader.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	open(t, n, remote.Options{Wait: 20 * time.Second, OpenWait: 20 * time.Second}) // once it is free
+	open(t, n, remote.Options{Wait: patience, OpenWait: patience}) // once it is free
 	if s := n.Status(); s.Used != 0 {
 		t.Errorf("status %+v", s)
 	}

@@ -24,7 +24,7 @@ func TestStoppedNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o := remote.Options{Name: "desk", Dial: dialer(addr), Wait: 20 * time.Second, OpenWait: 20 * time.Second, Log: slog.New(slog.DiscardHandler)}
+	o := remote.Options{Name: "desk", Dial: dialer(addr), Wait: patience, OpenWait: patience, Log: slog.New(slog.DiscardHandler)}
 	o.SetSilence(time.Minute)
 	patient, err := remote.Open(t.Context(), o)
 	if err != nil {
@@ -82,7 +82,7 @@ func TestStoppedLeaderLeavesNothing(t *testing.T) {
 	if err := leader.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	o := remote.Options{Wait: 20 * time.Second, OpenWait: 20 * time.Second}
+	o := remote.Options{Wait: patience, OpenWait: patience}
 	o.SetSilence(100 * time.Millisecond) // and its pings come often enough
 	open(t, n, o)
 	if s := n.Status(); s.Used != 0 {

@@ -70,20 +70,25 @@ func sameNumbers(t *testing.T, got, want map[string][]float32) {
 // shapes, norms and experts are undone exactly, those of the head too, and heads stay in order.
 // The config is the original's in all that counts.
 func TestGGUFGivesBackEveryNumber(t *testing.T) {
-	for _, c := range []struct {
+	type fixture struct {
 		fixture, arch, name string
 		choose              func(string, int) string
 		parts               int
 		slow                bool
-	}{
+	}
+	cases := []fixture{
 		{"dense", "qwen35", "F32", oneType("F32"), 1, false},
 		{"dense", "qwen35", "BF16", oneType("BF16"), 3, false},
 		{"moe", "qwen35moe", "F32", oneType("F32"), 2, true},
 		{"moe", "qwen35moe", "F16", oneType("F16"), 1, true},
 		{"moe", "qwen35moe", "Q8_0", oneType("Q8_0"), 1, true},
 		{"moe", "qwen35moe", "mixed", mixed(), 1, false},
-		{"tiny", "qwen35", "mixed", mixed(), 1, true},
-	} {
+		{"dense", "qwen35", "mixed", mixed(), 1, false},
+	}
+	if long { // the same with more numbers
+		cases = append(cases, fixture{"tiny", "qwen35", "mixed", mixed(), 1, true})
+	}
+	for _, c := range cases {
 		t.Run(fmt.Sprintf("fixture=%s/type=%s", c.fixture, c.name), func(t *testing.T) {
 			if testing.Short() && c.slow {
 				t.Skip("quantizes millions of numbers slowly")

@@ -11,6 +11,5 @@ import (
 // TestRace has the tests in which several goroutines meet: make race runs it.
 func TestRace(t *testing.T) {
 	t.Run("ChoicesAreSeededOneByOne", TestChoicesAreSeededOneByOne)
-	t.Run("CallsFollowThinking", TestCallsFollowThinking)
 	t.Run("PicturesAreFetchedToTheirPlaces", generate.TestPicturesAreFetchedToTheirPlaces)
 }

@@ -37,13 +37,18 @@ func distinct[T any](part func(set Set) T) []Set {
 	seen := map[string]bool{}
 	for _, set := range runnable() {
 		x := part(set)
-		words := string(unsafe.Slice((*byte)(unsafe.Pointer(&x)), unsafe.Sizeof(x)))
-		if !seen[words] {
+		key := words(&x)
+		if !seen[key] {
 			list = append(list, set)
 		}
-		seen[words] = true
+		seen[key] = true
 	}
 	return list
+}
+
+// words is the memory of x.
+func words[T any](x *T) string {
+	return string(unsafe.Slice((*byte)(unsafe.Pointer(x)), unsafe.Sizeof(*x)))
 }
 
 func floatPart(set Set) func([]float32, *Weight, int, int, int, Rows, *Scratch) { return set.Float }

@@ -21,3 +21,26 @@ func TestSetsThatRun(t *testing.T) {
 		t.Error("portable code does not run")
 	}
 }
+
+// TestVariantsDifferInProducts compares instruction sets with those that they extend. Conformance checks no more of them: see
+// variants of package backendtest.
+func TestVariantsDifferInProducts(t *testing.T) {
+	sets := map[string]Set{}
+	for _, set := range Sets() {
+		sets[set.Name] = set
+	}
+	for name, of := range map[string]string{"i8mm": "dotprod", "dotprod": "neon", "avxvnni": "avx2", "amx": "avx512"} {
+		set, ok := sets[name]
+		if !ok {
+			continue // of another architecture
+		}
+		base := sets[of]
+		set.Name, set.Missing, set.Integer, set.strips = base.Name, base.Missing, base.Integer, base.strips
+		if name != "i8mm" {
+			set.Vector.Coded = base.Vector.Coded
+		}
+		if words(&set) != words(&base) {
+			t.Errorf("%s differs from %s in other kernels, too", name, of)
+		}
+	}
+}

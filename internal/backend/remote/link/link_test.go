@@ -105,7 +105,7 @@ func listen(t testing.TB, o Options, remote bool) *node {
 // refusals waits for the n-th refusal of a node.
 func (n *node) refusals(t testing.TB, count int) []error {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
 		n.mu.Lock()
 		list := slices.Clone(n.refused)
 		n.mu.Unlock()
