@@ -47,7 +47,7 @@ const (
 var (
 	testPackages = []string{
 		"internal/backend/backendtest", "internal/backend/conformance", "internal/backend/cuda/drivertest", "internal/backend/cuda/drivertest/ptx", "internal/batch/batchtest",
-		"internal/batch/jetstream/natstest", "internal/checkpoint/gguf/gguftest", "internal/filetest", "internal/model/modeltest", "internal/prefix/s3/s3test", "internal/server/generate/generatetest",
+		"internal/batch/jetstream/natstest", "internal/checkpoint/gguf/gguftest", "internal/engine/enginetest", "internal/filetest", "internal/model/modeltest", "internal/prefix/s3/s3test", "internal/server/generate/generatetest",
 	}
 	generators = []string{"internal/backend/cpu/kernel/_gen", "internal/backend/cuda/_gen"}
 )
