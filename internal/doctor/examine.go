@@ -130,10 +130,10 @@ func (e *examination) run() (err error) {
 	ids := e.tok.Encode(prose)
 	ids = ids[:min(len(ids), maxTokens)]
 	if len(ids) < 2 {
-		return fmt.Errorf("doctor: the tokenizer encodes a page of text as %d tokens: it belongs to another model", len(ids))
+		return fmt.Errorf("doctor: the tokenizer encodes a page of text as %d tokens: %s", len(ids), otherTokenizer)
 	}
 	if i := slices.IndexFunc(ids, func(id int32) bool { return int(id) >= e.vocab }); i >= 0 {
-		return fmt.Errorf("doctor: the tokenizer has token %d, but the model has only %d: the tokenizer belongs to another model", ids[i], e.vocab)
+		return fmt.Errorf("doctor: the tokenizer has token %d, but the model has only %d: %s", ids[i], e.vocab, otherTokenizer)
 	}
 	if e.Perplexity, err = e.perplexity(ids); err != nil {
 		return err

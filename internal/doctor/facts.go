@@ -49,10 +49,11 @@ type Facts struct {
 
 // Memory is about the memory for running the model, in bytes.
 type Memory struct {
-	Context   int   `json:"context"` // tokens of each sequence
-	Batch     int   `json:"batch"`   // sequences
-	Weights   int64 `json:"weights"` // vision tower included, and the head if it is loaded
-	KV        int64 `json:"kv"`      // keys and values of the attention layers
+	Context   int   `json:"context"`           // tokens of each sequence
+	Batch     int   `json:"batch"`             // sequences
+	Weights   int64 `json:"weights"`           // vision tower included, and the head if it is loaded
+	KV        int64 `json:"kv"`                // keys and values of the attention layers
+	KVBits    int   `json:"kv_bits,omitempty"` // of a number of theirs; 0: 16
 	Recurrent int64 `json:"recurrent"`
 	Head      int64 `json:"head"` // keys and values of head and drafter, and hidden rows it has yet to catch up with
 	Total     int64 `json:"total"`
@@ -71,6 +72,7 @@ type InspectOptions struct {
 	Name    string         // the user's name of the model, for suggested commands; empty: that of the checkpoint
 	Context int            // tokens to count memory for; 0: 4096, or the model's limit if that is less
 	Batch   int            // sequences to count memory for; 0: 1
+	KVBits  int            // per number of their keys and values; 0: 16
 	Devices []backend.Info // of this machine
 	Offload offload.Want   // requested placement on a device with its own memory
 	NoHead  bool           // memory is counted without the multi-token-prediction head
@@ -113,7 +115,7 @@ func Inspect(c *checkpoint.Checkpoint, o InspectOptions) *Facts {
 			f.Model.AddDrafter(drafter, o.NoHead)
 			o.NoHead = false
 		}
-		f.Devices = offload.PreviewOn(o.Devices, f.Model, o.Offload, offload.Options{Context: f.Memory.Context, KVMemory: f.Memory.Total - f.Memory.Weights, NoHead: o.NoHead})
+		f.Devices = offload.PreviewOn(o.Devices, f.Model, o.Offload, offload.Options{Context: f.Memory.Context, KVMemory: f.Memory.Total - f.Memory.Weights, KVBits: o.KVBits, NoHead: o.NoHead})
 		f.weights()
 		f.head()
 	}
@@ -194,25 +196,26 @@ func (f *Facts) model(c *checkpoint.Checkpoint) {
 
 // newMemory is the memory of a model, with a drafter if that is not nil, or of a drafter alone.
 func newMemory(n, drafter *weights.Survey, o InspectOptions) *Memory {
-	m := &Memory{Context: o.Context, Batch: max(o.Batch, 1), Weights: n.Loaded}
+	m := &Memory{Context: o.Context, Batch: max(o.Batch, 1), KVBits: o.KVBits, Weights: n.Loaded}
 	if m.Context == 0 {
 		m.Context = defaultContext
 		if n.Context > 0 { // drafters have no limit
 			m.Context = min(defaultContext, n.Context)
 		}
 	}
-	need := state.Need{Target: n.Layout}
+	kv := (&model.Options{KVBits: o.KVBits}).KVType()
+	need := state.Need{Target: n.Layout.Typed(kv)}
 	m.Recurrent = int64(m.Batch) * n.Layout.RecurrentBytes()
-	m.KV = int64(m.Batch)*n.Layout.Bytes(m.Context) - m.Recurrent
+	m.KV = int64(m.Batch)*need.Target.Bytes(m.Context) - m.Recurrent
 	switch {
 	case o.NoHead:
 		m.Weights -= n.Sizes[backend.Part{Kind: backend.HeadPart}].Bytes
 	case n.Head.Present:
-		need.Drafts = []state.DraftNeed{spec.Need(n.HeadLayout, n.Hidden)}
+		need.Drafts = []state.DraftNeed{spec.Need(n.HeadLayout.Typed(kv), n.Hidden)}
 	}
 	if drafter != nil {
 		m.Weights += drafter.Loaded
-		need.Drafts = append(need.Drafts, spec.Need(drafter.Layout, n.Hidden*len(drafter.Drafter.Taps)))
+		need.Drafts = append(need.Drafts, spec.Need(drafter.Layout.Typed(kv), n.Hidden*len(drafter.Drafter.Taps)))
 	}
 	m.Head = int64(m.Batch) * need.DraftBytes(m.Context)
 	m.Total = m.Weights + m.KV + m.Recurrent + m.Head

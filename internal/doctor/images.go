@@ -207,7 +207,7 @@ func (e *examination) believes(view *picture.Patches, rows backend.Tensor, answe
 	sum := 0.0
 	for i, id := range told {
 		if int(id) >= e.vocab {
-			return 0, errors.New("doctor: the tokenizer belongs to another model")
+			return 0, errors.New("doctor: " + otherTokenizer)
 		}
 		sum += logProb(logits[i][:e.vocab], id)
 	}

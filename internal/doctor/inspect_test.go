@@ -51,6 +51,10 @@ func TestInspectKnowsNumbers(t *testing.T) {
 	if m.KV != 2*4096*2*256*2*2 || m.Head != m.KV/2+2*(64*2*256*2+32*4*int64(f.Model.Hidden)) || m.Total != m.Weights+m.KV+m.Head+m.Recurrent || m.Recurrent < 2*6*4*128*128*4 {
 		t.Errorf("%+v", m)
 	}
+	small := Inspect(c, InspectOptions{Context: 4096, Batch: 2, KVBits: 4})
+	if m := small.Memory; 3*m.KV > f.Memory.KV || 3*m.Head > f.Memory.Head || m.Weights != f.Memory.Weights || !strings.Contains(small.Table(), "keys and values of 4 bits") {
+		t.Errorf("with 4 bits: %+v, with 16 %+v", m, f.Memory)
+	}
 	bare := Inspect(c, InspectOptions{Context: 4096, Batch: 2, NoHead: true}).Memory
 	if bare.Head != 0 || bare.KV != m.KV || bare.ServeKV >= m.ServeKV || m.Weights-bare.Weights < 1_600_000 || bare.Total != bare.Weights+bare.KV+bare.Recurrent {
 		t.Errorf("without the head: %+v, with it: %+v", bare, m)

@@ -122,8 +122,11 @@ func (t *table) parts(n *weights.Survey) {
 
 // memory is the row about memory.
 func (t *table) memory(f *Facts) {
-	m, drafts := f.Memory, "head"
-	text := fmt.Sprintf("%s for %s of %d tokens: weights %s, keys and values %s", bytesText(m.Total), counted(m.Batch, "sequence", "sequences"), m.Context, bytesText(m.Weights), bytesText(m.KV))
+	m, drafts, kv := f.Memory, "head", "keys and values"
+	if m.KVBits > 0 {
+		kv = fmt.Sprintf("keys and values of %d bits", m.KVBits)
+	}
+	text := fmt.Sprintf("%s for %s of %d tokens: weights %s, %s %s", bytesText(m.Total), counted(m.Batch, "sequence", "sequences"), m.Context, bytesText(m.Weights), kv, bytesText(m.KV))
 	if f.Drafter != "" {
 		drafts = "head and drafter"
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
+// otherTokenizer is what to do about tokens that the model does not have.
+const otherTokenizer = "the tokenizer belongs to another model: copy tokenizer.json from where this model was published"
+
 // Tokenizer describes tokenizer.json.
 type Tokenizer struct {
 	Size int    `json:"size"` // one more than the highest id; the model may have more rows
@@ -91,7 +94,7 @@ func (f *Facts) stops() {
 		f.problem(false, `add "eos_token_id" to generation_config.json`, "no token ends a text: neither config.json nor generation_config.json has an eos_token_id")
 	}
 	if f.tok.Size() > f.Model.Vocab {
-		f.problem(false, "the tokenizer belongs to another model: copy tokenizer.json from where this model was published",
+		f.problem(false, otherTokenizer,
 			"the tokenizer has %d tokens, but the model has only %d", f.tok.Size(), f.Model.Vocab)
 	}
 }

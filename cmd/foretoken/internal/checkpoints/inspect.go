@@ -26,13 +26,14 @@ type inspection struct {
 	context, batch flags.Setting[int]
 	gpuMemory      flags.Setting[[]int64]
 	mtp            flags.Setting[string]
+	kv             load.KVFlags
 	drafter        string
 	json           bool
 }
 
 // Inspect is the command that describes a checkpoint.
 func Inspect() *cobra.Command {
-	f := &inspection{OffloadFlags: load.NewOffloadFlags(), NodeFlags: load.NewNodeFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.List(flags.ByteCount()), mtp: flags.Choice("auto", "off")}
+	f := &inspection{OffloadFlags: load.NewOffloadFlags(), NodeFlags: load.NewNodeFlags(), kv: load.NewKVFlags(), context: flags.Whole(1, math.MaxInt32), batch: flags.Whole(1, 1<<20), gpuMemory: flags.List(flags.ByteCount()), mtp: flags.Choice("auto", "off")}
 	cmd := &cobra.Command{
 		Use:   "inspect MODEL",
 		Short: "Describe a checkpoint from its headers",
@@ -51,7 +52,7 @@ MODEL is a value of --model of other commands. A damaged folder is described as 
 
 Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 		Example: `  foretoken inspect tiny
-  foretoken inspect ~/models/Qwen3.5-4B --context 32768 --batch 4
+  foretoken inspect ~/models/Qwen3.5-4B --context 32768 --batch 4 --kv-bits 4
   foretoken inspect ~/models/Qwen3.5-27B --gpu-memory 16GB --gpu-layers 40
   foretoken inspect ~/models/GLM-4.6 --gpu-memory 140GB,140GB
   foretoken inspect ~/models/Qwen3.5-27B --node desk:7070#gq3tkmzq4yd5c2fwx7bnhs6r2j4vae5u
@@ -66,6 +67,7 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 	memory := flags.NewGroup("Memory")
 	memory.Flags().Var(&f.context, "context", "context length of the memory estimate in tokens (default: that of the model, at most 4096)")
 	memory.Flags().Var(&f.batch, "batch", "batch size of the memory estimate in sequences (default 1)")
+	f.kv.Add(memory, "16")
 	memory.Flags().Var(&f.gpuMemory, "gpu-memory", "free memory of a GPU to plan for, or of several with commas between (default: the GPUs of this machine)")
 	memory.Flags().Var(&f.mtp, "mtp", "off: the memory estimate is for --mtp=off, which does not load the head (default auto)")
 	memory.Flags().StringVar(&f.drafter, "drafter", "", "drafter of the memory estimate: a `DIR`, a GGUF file or a pulled drafter (ORG/NAME), or off (default: the drafter beside the model)")
@@ -76,6 +78,7 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 	flags.AddGroups(cmd, memory, output)
 	load.CompleteDrafter(cmd)
 	load.CompleteNodes(cmd)
+	load.CompleteKV(cmd)
 	flags.Must(cmd.RegisterFlagCompletionFunc("mtp", cobra.FixedCompletions([]cobra.Completion{"auto", "off"}, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -116,7 +119,7 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 	if drafter != nil {
 		defer func() { err = errors.Join(err, drafter.Close()) }()
 	}
-	facts := inspect(c, doctor.InspectOptions{Drafter: drafter, Name: name, Context: f.context.Or(0), Batch: f.batch.Or(1), Devices: devices, Offload: offload.Want(f.Offload()), NoHead: f.mtp.Value == "off"})
+	facts := inspect(c, doctor.InspectOptions{Drafter: drafter, Name: name, Context: f.context.Or(0), Batch: f.batch.Or(1), KVBits: f.kv.Options(), Devices: devices, Offload: offload.Want(f.Offload()), NoHead: f.mtp.Value == "off"})
 	out := console.New(cmd)
 	if f.json {
 		err = console.WriteJSON(out, facts)

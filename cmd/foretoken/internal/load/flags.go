@@ -21,7 +21,7 @@ type Flags struct {
 	Model    string
 	compute  flags.Setting[string]
 	quantize flags.Setting[string]
-	KV       kvFlags
+	KV       KVFlags
 	Vision   VisionFlags
 	DeviceFlags
 	OffloadFlags
@@ -80,8 +80,8 @@ func Complete(cmd *cobra.Command) {
 	completeDrafting(cmd)
 }
 
-// kvFlags say how a KV cache is kept.
-type kvFlags struct{ bits flags.Setting[string] }
+// KVFlags say how a KV cache is kept.
+type KVFlags struct{ bits flags.Setting[string] }
 
 // kvBits are the values of --kv-bits.
 var kvBits = []string{"4", "8", "16", "32"}
@@ -89,15 +89,15 @@ var kvBits = []string{"4", "8", "16", "32"}
 // KVDefault is the default of --kv-bits where --compute is a flag as well.
 const KVDefault = "16; 32 with --compute float32"
 
-func NewKVFlags() kvFlags { return kvFlags{flags.Choice(kvBits...)} }
+func NewKVFlags() KVFlags { return KVFlags{flags.Choice(kvBits...)} }
 
 // Add adds the flag to a group. Otherwise is its default, in words.
-func (f *kvFlags) Add(g flags.Group, otherwise string) {
+func (f *KVFlags) Add(g flags.Group, otherwise string) {
 	g.Flags().Var(&f.bits, "kv-bits", fmt.Sprintf("bits per number in the KV cache (default %s)", otherwise))
 }
 
 // Options is the requested width, 0 if not given.
-func (f *kvFlags) Options() int {
+func (f *KVFlags) Options() int {
 	n, _ := strconv.Atoi(f.bits.Or("0")) // one of a few that are numbers
 	return n
 }
