@@ -40,13 +40,18 @@ const (
 
 // attention is the state of attention between calls.
 type attention struct {
-	splitBytes int   // for the sums of single pages; 0: splitPart of the device's memory
-	split      bool  // they have been asked for
-	turns      piece // the rotations of the rows
-	of         *recording
-	freqs      []float32
-	sections   []uint8
-	factor     float32
+	splitBytes int      // for the sums of single pages; 0: splitPart of the device's memory
+	split      bool     // they have been asked for
+	turns      [2]turns // the last used is the first
+}
+
+// turns is rotations of the rows of a pass.
+type turns struct {
+	piece
+	of       *recording
+	freqs    []float32
+	sections []uint8
+	factor   float32
 }
 
 // attendLayer is a call of attention: widths as kernels/attend.cuh explains them, and its parameter.
@@ -167,17 +172,23 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 	return l
 }
 
-// turn returns the rotations of the rows. Layers of a pass use the same ones, one after another, so
-// the last ones are kept.
+// turn returns the rotations of the rows. Layers of a pass use the same ones, or two of them in turns, so the last two are
+// kept.
 func (b *Backend) turn(a *backend.Attention, rows int, call driver.Ptr) driver.Ptr {
-	t := &b.attention
 	if len(a.Freqs) == 0 {
 		return 0
 	}
-	to := b.grow(&t.turns, 8*rows*len(a.Freqs))
-	if r := b.passes.recording; r != nil && r == t.of && slices.Equal(a.Freqs, t.freqs) && slices.Equal(a.Sections, t.sections) && a.Turn == t.factor {
-		return to
+	list := &b.attention.turns
+	for i := range list {
+		t := &list[i]
+		if r := b.passes.recording; r != nil && r == t.of && slices.Equal(a.Freqs, t.freqs) && slices.Equal(a.Sections, t.sections) && a.Turn == t.factor {
+			list[0], list[i] = list[i], list[0]
+			return list[0].at
+		}
 	}
+	list[0], list[1] = list[1], list[0]
+	t := &list[0]
+	to := b.grow(&t.piece, 8*rows*len(a.Freqs))
 	t.of = b.passes.recording
 	t.freqs, t.sections = append(t.freqs[:0], a.Freqs...), append(t.sections[:0], a.Sections...)
 	t.factor = a.Turn

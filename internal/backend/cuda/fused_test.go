@@ -249,8 +249,8 @@ func TestAnswersAreRoundedForProducts(t *testing.T) {
 	}
 }
 
-// The experts of one row are two kernels, which both choose them, if the choice is a usual one. Of one chunk and
-// several, of whole chunks and not, with more experts than warps, and with every kind of shared expert.
+// The experts of one row are two kernels, which both choose them, if the choice is a usual one. Their router may read another row.
+// Of one chunk and several, of whole chunks and not, with more experts than warps, and with every kind of shared expert.
 func TestExpertsOfOneRowAreTwoKernels(t *testing.T) {
 	for _, c := range []struct {
 		cols, wide, n, choices  int
@@ -272,13 +272,23 @@ func TestExpertsOfOneRowAreTwoKernels(t *testing.T) {
 					e.SharedRouter = x.load(1, c.cols, 4, 64)
 				}
 				in, gain, h, dst := x.random(1, c.cols, 1), x.random(1, c.cols, 1), x.alloc(dtype.F32, 1, c.cols), x.random(1, c.cols, 1)
+				routed, other := x.alloc(dtype.F32, 1, c.cols), x.random(1, c.cols, 1)
 				x.pass(backend.Pass{Batch: []backend.Seq{{N: 1}}}, true, func() {
+					if c.shared {
+						x.b.RMSNorm(h, in, gain, 1e-6)
+						x.b.Experts(dst, h, backend.Tensor{}, e)
+						return
+					}
+					x.b.RMSNorm(routed, in, other, 1e-6)
 					x.b.RMSNorm(h, in, gain, 1e-6)
-					x.b.Experts(dst, h, backend.Tensor{}, e)
+					x.b.Experts(dst, h, routed, e)
 				})
-				return [][]float32{x.read(dst), x.read(h)}
+				return [][]float32{x.read(dst), x.read(h), x.read(routed)}
 			})
 			want := map[string]int{"product": 3}
+			if !c.shared { // both norms are rounded by their kernels
+				want["rms_norm"] = 2
+			}
 			if c.sigmoid {
 				want["choose_one"] = 1
 			}

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -25,7 +26,7 @@ type recording struct {
 	graph   driver.Graph // made when the shape comes a second time
 	single  bool         // it has no graph: its operations are queued one by one
 	retired []driver.Ptr
-	last    codable // the last operation, if it is one
+	last    [2]codable // the last operation, and the one before it, if they are such
 }
 
 // Operations implements gpu.Recording.
@@ -93,24 +94,34 @@ type codable struct {
 // codable notes that the last operation, whose result is t at an address, can write codes.
 func (p *passes) codable(t backend.Tensor, at driver.Ptr, unit int, again func(q quantized)) {
 	if r := p.recording; r != nil {
-		r.last = codable{len(r.ops), t, at, unit, again}
+		r.last = [2]codable{{len(r.ops), t, at, unit, again}, r.last[0]}
 	}
 }
 
-// coded makes the previous operation write its rows as integers, if it can and they are
-// those rows. It reports whether it does.
+// coded makes the previous operation, or the one before it if both can, write its rows as integers, if they are those rows. It
+// reports whether one does.
 func (b *Backend) coded(q quantized, x driver.Ptr, stride, rows, cols int) bool {
 	r := b.passes.recording
-	if r == nil || b.err != nil || r.last.again == nil || r.last.end != len(r.ops) || len(r.ops) == 0 {
+	if r == nil || b.err != nil || len(r.ops) == 0 {
 		return false
 	}
-	l := r.last
-	if l.at != x || l.t.Stride != stride || l.t.Rows != rows || l.t.Cols != cols || q.group > maxCoded && (!q.super || l.unit > 0) || l.unit > 0 && (l.unit%q.group != 0 || q.group%32 != 0) {
-		return false
+	for i, l := range r.last {
+		if l.end != len(r.ops)-i {
+			return false
+		}
+		if l.again == nil || l.at != x || l.t.Stride != stride || l.t.Rows != rows || l.t.Cols != cols || q.group > maxCoded && (!q.super || l.unit > 0) ||
+			l.unit > 0 && (l.unit%q.group != 0 || q.group%32 != 0) {
+			continue
+		}
+		r.last[i].again = nil
+		at := l.end - 1
+		after := slices.Clone(r.ops[l.end:])
+		r.ops = r.ops[:at]
+		l.again(q)
+		r.ops = append(r.ops, after...)
+		return true
 	}
-	r.ops, r.last = r.ops[:len(r.ops)-1], codable{}
-	l.again(q)
-	return true
+	return false
 }
 
 // maxCoded is the largest group of columns that a warp rounds.

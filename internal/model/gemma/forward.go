@@ -134,10 +134,10 @@ func (y *layer) attend() {
 // experts and their router read the residual stream, each through a norm of its own.
 func (y *layer) mixIn() {
 	n, b := y.rows, y.Backend
+	b.Fill(n.mixture, 0)
 	b.RMSNorm(n.dense, n.H, y.postDense, n.Eps)
 	b.RMSNorm(n.routed, n.X, y.routerGain, n.Eps)
 	b.RMSNorm(n.H, n.X, y.preExperts, n.Eps)
-	b.Fill(n.mixture, 0)
 	b.Experts(n.mixture, n.H, n.routed, y.moe)
 	b.NormAdd(n.dense, n.mixture, y.postExperts, n.Eps, 1)
 }
