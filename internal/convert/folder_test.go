@@ -325,7 +325,11 @@ func TestConvertMemoryIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := checkpoint.NewWriter(f, []checkpoint.Decl{{Name: "model.language_model.embed_tokens.weight", Type: dtype.BF16, Shape: []int{vocab, hidden}}}, nil); err != nil {
+	header, err := checkpoint.FileHeader([]checkpoint.Decl{{Name: "model.language_model.embed_tokens.weight", Type: dtype.BF16, Shape: []int{vocab, hidden}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(header); err != nil {
 		t.Fatal(err)
 	}
 	at, err := f.Seek(0, 1)

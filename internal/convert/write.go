@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -85,11 +84,11 @@ func (w *writer) create(path string, number int, items []*item) error {
 			decls = append(decls, it.decls...)
 		}
 	}
-	var header bytes.Buffer
-	if _, err := checkpoint.NewWriter(&header, decls, map[string]string{"format": "mlx"}); err != nil {
+	header, err := checkpoint.FileHeader(decls, map[string]string{"format": "mlx"})
+	if err != nil {
 		return err
 	}
-	at := int64(header.Len())
+	at := int64(len(header))
 	for _, it := range items {
 		if it.file != number {
 			continue
@@ -100,7 +99,7 @@ func (w *writer) create(path string, number int, items []*item) error {
 			at += bytesOf(d)
 		}
 	}
-	if _, err := f.Write(header.Bytes()); err != nil {
+	if _, err := f.Write(header); err != nil {
 		return err
 	}
 	return f.Truncate(at)

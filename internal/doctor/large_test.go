@@ -129,7 +129,11 @@ func writeHoles(path string, decls []checkpoint.Decl) error {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // a test's file
-	if _, err := checkpoint.NewWriter(f, decls, map[string]string{"format": "pt"}); err != nil {
+	header, err := checkpoint.FileHeader(decls, map[string]string{"format": "pt"})
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(header); err != nil {
 		return err
 	}
 	info, err := f.Stat()

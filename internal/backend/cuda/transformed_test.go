@@ -40,17 +40,11 @@ func TestRotatedModelHasTheBitsOfTheCPU(t *testing.T) {
 			data[p.Suffix] = p.Data
 		}
 	}
-	file, err := os.Create(filepath.Join(dir, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := checkpoint.NewWriter(file, decls, nil)
+	file, err := checkpoint.FileHeader(decls, nil)
 	for _, d := range decls {
-		if err == nil {
-			err = w.WriteTensor(d.Name, data[d.Name])
-		}
+		file = append(file, data[d.Name]...)
 	}
-	if err := cmp.Or(err, w.Close(), file.Close(), os.WriteFile(filepath.Join(dir, "config.json"), c.Config(), 0o600)); err != nil {
+	if err := cmp.Or(err, os.WriteFile(filepath.Join(dir, "model.safetensors"), file, 0o600), os.WriteFile(filepath.Join(dir, "config.json"), c.Config(), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	o := model.Options{}

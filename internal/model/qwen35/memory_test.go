@@ -212,23 +212,20 @@ func (s *shapes) write(path string) (err error) {
 		}
 	}()
 	buffer := bufio.NewWriterSize(file, 1<<20)
-	w, err := checkpoint.NewWriter(buffer, s.decls, map[string]string{"format": "mlx"})
+	header, err := checkpoint.FileHeader(s.decls, map[string]string{"format": "mlx"})
 	if err != nil {
+		return err
+	}
+	if _, err := buffer.Write(header); err != nil {
 		return err
 	}
 	piece := bytes.Repeat([]byte{0x3c}, 1<<20)
 	for _, d := range s.decls {
-		if err := w.Begin(d.Name); err != nil {
-			return err
-		}
 		for n := weights.Elements(d.Shape) * d.Type.Size(); n > 0; n -= len(piece) {
-			if _, err := w.Write(piece[:min(n, len(piece))]); err != nil {
+			if _, err := buffer.Write(piece[:min(n, len(piece))]); err != nil {
 				return err
 			}
 		}
-	}
-	if err := w.Close(); err != nil {
-		return err
 	}
 	return buffer.Flush()
 }

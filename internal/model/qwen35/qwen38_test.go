@@ -89,7 +89,11 @@ func TestQwen38IsSurveyed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close() //nolint:errcheck // a test's file
-	if _, err := checkpoint.NewWriter(f, decls, nil); err != nil {
+	header, err := checkpoint.FileHeader(decls, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(header); err != nil {
 		t.Fatal(err)
 	}
 	info, err := f.Stat()

@@ -1,7 +1,6 @@
 package hubcache
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -224,9 +223,7 @@ func (h *lostHead) compose(ctx context.Context) (*hub.Composition, error) {
 	if len(c.decls) == 0 {
 		return nil, fmt.Errorf("%s has no head either: name another repository with --with-head=ORG/NAME", h.from.Repo)
 	}
-	var text bytes.Buffer
-	_, err = checkpoint.NewWriter(&text, c.decls, c.metadata)
-	c.Text = text.Bytes()
+	c.Text, err = checkpoint.FileHeader(c.decls, c.metadata)
 	return c.Composition, err
 }
 
