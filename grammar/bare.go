@@ -166,14 +166,7 @@ func (c *compiler) bareEnum(s *shape) ([]int32, error) {
 			list = append(list, n)
 		}
 	}
-	if len(texts) > 0 {
-		n, err := c.choice(texts...)
-		if err != nil {
-			return nil, s.errorf("%w", err)
-		}
-		list = append(list, n)
-	}
-	return list, nil
+	return c.withTexts(s, list, texts)
 }
 
 // bareString is the node of unquoted strings, with their end: an automaton that could be

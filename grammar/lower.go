@@ -240,14 +240,19 @@ func (c *compiler) enum(s *shape) ([]int32, error) {
 		}
 		list = append(list, n)
 	}
-	if len(texts) > 0 {
-		n, err := c.choice(texts...)
-		if err != nil {
-			return nil, s.errorf("%w", err)
-		}
-		list = append(list, n)
+	return c.withTexts(s, list, texts)
+}
+
+// withTexts adds a node for texts of s to a list of nodes.
+func (c *compiler) withTexts(s *shape, list []int32, texts []string) ([]int32, error) {
+	if len(texts) == 0 {
+		return list, nil
 	}
-	return list, nil
+	n, err := c.choice(texts...)
+	if err != nil {
+		return nil, s.errorf("%w", err)
+	}
+	return append(list, n), nil
 }
 
 // constant is the node of one value, with white space between its parts.

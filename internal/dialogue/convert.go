@@ -1,6 +1,7 @@
 package dialogue
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/foretoken/foretoken/chat"
@@ -15,20 +16,9 @@ import (
 func Types(t chat.Tool, parameter string) []string {
 	s := typesOf(t, parameter)
 	var names []string
-	for _, kind := range []struct {
-		name string
-		ok   bool
-	}{
-		{"null", s.null},
-		{"string", s.text || s.word},
-		{"boolean", s.boolean},
-		{"integer", s.integer},
-		{"number", s.number},
-		{"object", s.object},
-		{"array", s.array},
-	} {
-		if kind.ok {
-			names = append(names, kind.name)
+	for _, name := range jsonTypes {
+		if s.is[name] || name == "string" && s.word {
+			names = append(names, name)
 		}
 	}
 	return names
@@ -42,7 +32,7 @@ func typesOf(t chat.Tool, parameter string) *schemaTypes {
 	schema, _ := function.Get("parameters")
 	properties, _ := schema.Map().Get("properties")
 	property, _ := properties.Map().Get(parameter)
-	s := &schemaTypes{root: schema.Map()}
+	s := &schemaTypes{root: schema.Map(), is: map[string]bool{}}
 	s.add(property)
 	return s
 }
@@ -54,58 +44,49 @@ func typesOf(t chat.Tool, parameter string) *schemaTypes {
 func convert(t chat.Tool, parameter, text string, guess bool) jinja.Value {
 	s := typesOf(t, parameter)
 	trimmed := strings.TrimSpace(text)
-	if guess && s.none() {
+	if guess && len(s.is) == 0 && !s.word {
 		if v, err := jinja.DecodeJSON([]byte(trimmed)); err == nil && v.Kind() != jinja.KindString {
 			return v
 		}
 		return jinja.String(text)
 	}
 	switch {
-	case s.null && (trimmed == "null" || trimmed == "None"):
+	case s.is["null"] && (trimmed == "null" || trimmed == "None"):
 		return jinja.None()
-	case s.text:
+	case s.is["string"]:
 		return jinja.String(text)
-	case s.boolean && (trimmed == "true" || trimmed == "True"):
+	case s.is["boolean"] && (trimmed == "true" || trimmed == "True"):
 		return jinja.Bool(true)
-	case s.boolean && (trimmed == "false" || trimmed == "False"):
+	case s.is["boolean"] && (trimmed == "false" || trimmed == "False"):
 		return jinja.Bool(false)
 	}
 	v, err := jinja.DecodeJSON([]byte(trimmed))
 	if err != nil {
 		return jinja.String(text)
 	}
-	switch v.Kind() {
-	case jinja.KindInt:
-		if s.integer || s.number {
-			return v
-		}
-	case jinja.KindFloat:
-		if s.number {
-			return v
-		}
-	case jinja.KindMap:
-		if s.object {
-			return v
-		}
-	case jinja.KindList:
-		if s.array {
+	switch kind := v.Kind(); kind {
+	case jinja.KindInt, jinja.KindFloat, jinja.KindMap, jinja.KindList:
+		if s.is[kindTypes[kind]] || kind == jinja.KindInt && s.is["number"] {
 			return v
 		}
 	}
 	return jinja.String(text)
 }
 
-// schemaTypes are the types a JSON schema allows for a value.
-type schemaTypes struct {
-	root                                                *jinja.Map // the root of references
-	visited                                             int        // schemas visited, of maxSchemas
-	null, text, boolean, integer, number, object, array bool
-	word                                                bool // a string is among the values it lists
+// jsonTypes are the types of JSON schemas.
+var jsonTypes = []string{"null", "string", "boolean", "integer", "number", "object", "array"}
+
+// kindTypes are those of values, but for strings.
+var kindTypes = map[jinja.Kind]string{
+	jinja.KindNone: "null", jinja.KindBool: "boolean", jinja.KindInt: "integer", jinja.KindFloat: "number", jinja.KindMap: "object", jinja.KindList: "array",
 }
 
-// none reports whether no type was found.
-func (s *schemaTypes) none() bool {
-	return !s.null && !s.text && !s.word && !s.boolean && !s.integer && !s.number && !s.object && !s.array
+// schemaTypes are the types a JSON schema allows for a value.
+type schemaTypes struct {
+	root    *jinja.Map // the root of references
+	visited int        // schemas visited, of maxSchemas
+	is      map[string]bool
+	word    bool // a string is among the values it lists
 }
 
 // maxSchemas bounds how many alternatives and references are followed; they may
@@ -150,39 +131,15 @@ func (s *schemaTypes) add(schema jinja.Value) {
 // addValue adds the type of a value that a schema without a type lists. Strings among them do not
 // make the others strings.
 func (s *schemaTypes) addValue(v jinja.Value) {
-	switch v.Kind() {
-	case jinja.KindNone:
-		s.null = true
-	case jinja.KindString:
+	if name, ok := kindTypes[v.Kind()]; ok {
+		s.is[name] = true
+	} else if v.Kind() == jinja.KindString {
 		s.word = true
-	case jinja.KindBool:
-		s.boolean = true
-	case jinja.KindInt:
-		s.integer = true
-	case jinja.KindFloat:
-		s.number = true
-	case jinja.KindMap:
-		s.object = true
-	case jinja.KindList:
-		s.array = true
 	}
 }
 
 func (s *schemaTypes) addName(v jinja.Value) {
-	switch name, _ := v.Text(); name {
-	case "null":
-		s.null = true
-	case "string":
-		s.text = true
-	case "boolean":
-		s.boolean = true
-	case "integer":
-		s.integer = true
-	case "number":
-		s.number = true
-	case "object":
-		s.object = true
-	case "array":
-		s.array = true
+	if name, _ := v.Text(); slices.Contains(jsonTypes, name) {
+		s.is[name] = true
 	}
 }

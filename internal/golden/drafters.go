@@ -22,7 +22,7 @@ type DrafterFixture struct {
 	Block  int           `json:"block"` // rows of a block of the trained drafter, and drafts
 	Cases  []DrafterCase `json:"cases"`
 
-	arrays map[string]Array
+	arrays arrays
 }
 
 // DrafterCase is a text and the rounds behind its prompt.

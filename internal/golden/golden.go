@@ -62,7 +62,7 @@ type Fixture struct {
 	Acceptance   []float64 `json:"acceptance"` // tiny only: see Case
 	Cases        []Case    `json:"cases"`
 
-	arrays map[string]Array
+	arrays arrays
 }
 
 // Case is one prompt and its greedy continuation; end tokens were ignored.
@@ -156,11 +156,7 @@ func Load(tb testing.TB, name string) *Fixture {
 // 0.assistant_states.L [assistant's width], the stream entering its layer L in the first guess.
 func (f *Fixture) Array(tb testing.TB, name string) Array {
 	tb.Helper()
-	a, ok := f.arrays[name]
-	if !ok {
-		tb.Fatalf("golden: %s: no array %q", f.Name, name)
-	}
-	return a
+	return f.arrays.get(tb, name)
 }
 
 // Dir is the checkpoint folder of a fixture, also that of VisionFixture.
@@ -259,8 +255,20 @@ func root(tb testing.TB) string {
 	}
 }
 
+// arrays are those of a file, by name.
+type arrays map[string]Array
+
+func (a arrays) get(tb testing.TB, name string) Array {
+	tb.Helper()
+	x, ok := a[name]
+	if !ok {
+		tb.Fatalf("golden: no array %q", name)
+	}
+	return x
+}
+
 // readArrays reads all tensors of one safetensors file.
-func readArrays(tb testing.TB, path string) map[string]Array {
+func readArrays(tb testing.TB, path string) arrays {
 	tb.Helper()
 	if packed, err := os.ReadFile(path + ".gz"); err == nil {
 		data, err := unpackBytes(packed, dtype.F32.Size())
@@ -274,7 +282,7 @@ func readArrays(tb testing.TB, path string) map[string]Array {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	arrays := make(map[string]Array)
+	all := arrays{}
 	for _, name := range w.Tensors() {
 		if strings.HasSuffix(name, ".candidates") { // whole numbers, which nothing compares
 			continue
@@ -288,12 +296,12 @@ func readArrays(tb testing.TB, path string) map[string]Array {
 		}
 		a := Array{Shape: t.Shape, Data: make([]float32, len(t.Data)/t.Type.Size())}
 		dtype.ToF32(a.Data, t.Type, t.Data)
-		arrays[name] = a
+		all[name] = a
 	}
 	if err := w.Close(); err != nil {
 		tb.Fatal(err)
 	}
-	return arrays
+	return all
 }
 
 // Sampling is how often the head of tiny agrees with the model where tokens are drawn, over

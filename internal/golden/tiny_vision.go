@@ -13,7 +13,7 @@ import (
 type TinyVision struct {
 	Examples []TinyExample `json:"examples"`
 
-	arrays map[string]Array
+	arrays arrays
 }
 
 // TinyExample is an image, a question after it, and the greedy continuation.
@@ -54,9 +54,5 @@ func LoadTinyVision(tb testing.TB) *TinyVision {
 //	i.logits_last  [vocabulary]     the last row of the prompt
 func (f *TinyVision) Array(tb testing.TB, name string) Array {
 	tb.Helper()
-	a, ok := f.arrays[name]
-	if !ok {
-		tb.Fatalf("golden: tiny-vision: no array %q", name)
-	}
-	return a
+	return f.arrays.get(tb, name)
 }

@@ -18,7 +18,7 @@ type VisionFixture struct {
 	} `json:"video"`
 	Cases []VisionCase `json:"cases"`
 
-	arrays map[string]Array
+	arrays arrays
 }
 
 // VisionImage is an image.
@@ -71,11 +71,7 @@ func LoadVision(tb testing.TB) *VisionFixture {
 //	pk.mtp_logits_last  [3, 512]  the head at the same rows
 func (f *VisionFixture) Array(tb testing.TB, name string) Array {
 	tb.Helper()
-	a, ok := f.arrays[name]
-	if !ok {
-		tb.Fatalf("golden: vision: no array %q", name)
-	}
-	return a
+	return f.arrays.get(tb, name)
 }
 
 // Picture returns a test image of package picture, such as those of

@@ -3,6 +3,7 @@ package gguf
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
@@ -24,6 +25,34 @@ type Piece struct {
 func (t *Tensor) Piece(name string) (Piece, error) {
 	m, err := t.Encoding()
 	return Piece{Name: name, Shape: t.Shape, tensor: t, Encoding: m}, err
+}
+
+// Pieces returns the tensor as the weight with the given name. A name that ends in a dot is that of experts, whose gates
+// and ups the tensor has together.
+func (t *Tensor) Pieces(name string) ([]Piece, error) {
+	p, err := t.Piece(name)
+	if err != nil || !strings.HasSuffix(name, ".") {
+		return []Piece{p}, err
+	}
+	if len(t.Shape) != 3 || t.Shape[1]%2 != 0 {
+		return nil, fmt.Errorf("shape %v, want gates and ups of experts", t.Shape)
+	}
+	return p.Halves(t.Shape[1], "gate_proj.weight", "up_proj.weight")
+}
+
+// Assembly is the file as a folder with the given config and the weights that pieces finds in each tensor.
+func (f *File) Assembly(config []byte, words Words, pieces func(t *Tensor) ([]Piece, error)) (checkpoint.Assembly, error) {
+	a := checkpoint.Assembly{Config: config, Texts: f.Folder(words), Files: f.Parts}
+	for _, t := range f.Tensors {
+		list, err := pieces(t)
+		if err != nil {
+			return a, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		for _, p := range list {
+			a.Tensors = append(a.Tensors, p.Source())
+		}
+	}
+	return a, nil
 }
 
 // Halves splits each set of rows into two halves. Their names are p's with first and second added.

@@ -35,20 +35,7 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 	if err != nil {
 		return a, err
 	}
-	a = checkpoint.Assembly{Config: config, Texts: f.Folder(ggufWords), Files: f.Parts}
-	for _, t := range f.Tensors {
-		if t.Name == gguf.Divisors {
-			continue // the config has them
-		}
-		pieces, err := g.pieces(t)
-		if err != nil {
-			return a, fmt.Errorf("tensor %q: %w", t.Name, err)
-		}
-		for _, p := range pieces {
-			a.Tensors = append(a.Tensors, p.Source())
-		}
-	}
-	return a, nil
+	return f.Assembly(config, ggufWords, g.pieces)
 }
 
 // Names of tensors in GGUF files, and in the layout of converted checkpoints.
@@ -109,6 +96,9 @@ func (g *ggufFile) name(name string) (string, error) {
 
 // pieces are the weights in a tensor: one, or two if it has gates and ups of experts.
 func (g *ggufFile) pieces(t *gguf.Tensor) ([]gguf.Piece, error) {
+	if t.Name == gguf.Divisors {
+		return nil, nil // the config has them
+	}
 	name, err := g.name(t.Name)
 	if err != nil {
 		return nil, err
@@ -116,17 +106,7 @@ func (g *ggufFile) pieces(t *gguf.Tensor) ([]gguf.Piece, error) {
 	if strings.HasSuffix(t.Name, "ffn_down_exps.weight") && t.Factors != nil {
 		return nil, fmt.Errorf("its factors may be those of the experts, which NVFP4 files do not tell apart: this is not supported")
 	}
-	p, err := t.Piece(name)
-	if err != nil {
-		return nil, err
-	}
-	if !strings.HasSuffix(name, ".") {
-		return []gguf.Piece{p}, nil
-	}
-	if len(t.Shape) != 3 || t.Shape[1]%2 != 0 {
-		return nil, fmt.Errorf("shape %v, want gates and ups of experts", t.Shape)
-	}
-	return p.Halves(t.Shape[1], "gate_proj.weight", "up_proj.weight")
+	return t.Pieces(name)
 }
 
 // config is the text of config.json, from the metadata and from what tensors there are.

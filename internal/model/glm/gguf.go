@@ -52,17 +52,7 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 	if err != nil {
 		return a, err
 	}
-	a = checkpoint.Assembly{Config: config, Texts: f.Folder(ggufWords), Files: f.Parts}
-	for _, t := range f.Tensors {
-		pieces, err := g.pieces(t)
-		if err != nil {
-			return a, fmt.Errorf("tensor %q: %w", t.Name, err)
-		}
-		for _, p := range pieces {
-			a.Tensors = append(a.Tensors, p.Source())
-		}
-	}
-	return a, nil
+	return f.Assembly(config, ggufWords, g.pieces)
 }
 
 // measure reads how many blocks are whose.
@@ -165,17 +155,7 @@ func (g *ggufFile) pieces(t *gguf.Tensor) ([]gguf.Piece, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := t.Piece(name)
-	if err != nil {
-		return nil, err
-	}
-	if !strings.HasSuffix(name, ".") {
-		return []gguf.Piece{p}, nil
-	}
-	if len(t.Shape) != 3 || t.Shape[1]%2 != 0 {
-		return nil, fmt.Errorf("shape %v, want gates and ups of experts", t.Shape)
-	}
-	return p.Halves(t.Shape[1], "gate_proj.weight", "up_proj.weight")
+	return t.Pieces(name)
 }
 
 // config is the text of config.json, from the metadata and from what tensors there are.

@@ -41,25 +41,9 @@ func assembleGGUF(f *gguf.File) (a checkpoint.Assembly, err error) {
 	if err != nil {
 		return a, err
 	}
-	a = checkpoint.Assembly{
-		Config:   config,
-		Texts:    f.Folder(ggufWords),
-		Metadata: map[string]string{"format": "mlx"}, // which says that one was added to norms
-		Files:    f.Parts,
-	}
-	for _, t := range f.Tensors {
-		if strings.HasPrefix(t.Name, "v.") || strings.HasPrefix(t.Name, "mm.") {
-			continue // vision
-		}
-		pieces, err := g.pieces(t)
-		if err != nil {
-			return a, fmt.Errorf("tensor %q: %w", t.Name, err)
-		}
-		for _, p := range pieces {
-			a.Tensors = append(a.Tensors, p.Source())
-		}
-	}
-	return a, nil
+	a, err = f.Assembly(config, ggufWords, g.pieces)
+	a.Metadata = map[string]string{"format": "mlx"} // which says that one was added to norms
+	return a, err
 }
 
 // measure reads the sizes that the tensors' order depends on.
@@ -109,6 +93,9 @@ func (g *ggufFile) measure() (err error) {
 
 // pieces are the weights in a tensor.
 func (g *ggufFile) pieces(t *gguf.Tensor) ([]gguf.Piece, error) {
+	if strings.HasPrefix(t.Name, "v.") || strings.HasPrefix(t.Name, "mm.") {
+		return nil, nil // vision
+	}
 	p, err := t.Piece("")
 	if err != nil {
 		return nil, err

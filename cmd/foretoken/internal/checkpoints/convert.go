@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/console"
@@ -243,12 +242,15 @@ func (f *writingFlags) do(cmd *cobra.Command, what, out string, o convert.Option
 		return err
 	}
 	defer func() { err = errors.Join(err, src.Close()) }()
-	bar := &writingBar{c: c, what: what}
+	bar := console.NewBar(c)
 	o.ShardSize, o.Force, o.Threads = f.shard.Or(0), f.force, f.threads.Or(0)
-	o.Log, o.Progress = slog.New(log), bar.report
+	o.Log = slog.New(log)
+	o.Progress = func(p convert.Progress) {
+		bar.Describe(fmt.Sprintf("%s %d of %d tensors", what, p.Tensors, p.AllTensors), p.Bytes, p.AllBytes)
+	}
 	start := time.Now()
 	s, err := w(ctx, src, o)
-	bar.end()
+	bar.End()
 	log.Show(c.Err)
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -259,39 +261,4 @@ func (f *writingFlags) do(cmd *cobra.Command, what, out string, o convert.Option
 		return err
 	}
 	return c.Write(fmt.Sprintf("%s: %s, in %.1f s\n", console.Printable(out), &s, time.Since(start).Seconds()))
-}
-
-// writingBar shows how far the writing of weights has come. It has one line of a terminal.
-type writingBar struct {
-	c    *console.Console
-	what string
-	bar  *progressbar.ProgressBar
-}
-
-// report shows p.
-func (b *writingBar) report(p convert.Progress) {
-	if !b.c.ErrTerminal {
-		return
-	}
-	if b.bar == nil {
-		b.bar = progressbar.NewOptions64(
-			p.AllBytes,
-			progressbar.OptionSetWriter(b.c.Err),
-			progressbar.OptionShowBytes(true),
-			progressbar.OptionShowTotalBytes(true),
-			progressbar.OptionSetPredictTime(true),
-			progressbar.OptionSetWidth(24),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-		)
-	}
-	b.bar.Describe(fmt.Sprintf("%s %d of %d tensors", b.what, p.Tensors, p.AllTensors))
-	_ = b.bar.Set64(p.Bytes) // a bar that cannot be drawn is no reason to stop
-}
-
-// end removes the bar from the screen.
-func (b *writingBar) end() {
-	if b.bar != nil {
-		_ = b.bar.Finish()
-	}
 }

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -14,25 +13,31 @@ const progressDelay = 300 * time.Millisecond
 type Progress struct {
 	c     *Console
 	what  string
-	start time.Time
+	start time.Time // of the bar
 	bar   *progressbar.ProgressBar
 }
 
-// NewProgress starts to count the time. Elsewhere than on a terminal nothing is shown.
-func NewProgress(c *Console, what string) *Progress {
-	return &Progress{c: c, what: what, start: time.Now()}
+// NewProgress is the bar of a model that is loaded. Elsewhere than on a terminal nothing is shown.
+func NewProgress(c *Console, model string) *Progress {
+	return &Progress{c: c, what: "loading " + Printable(model), start: time.Now().Add(progressDelay)}
 }
 
+// NewBar is a bar that is shown at once, where NewProgress would show one.
+func NewBar(c *Console) *Progress { return &Progress{c: c} }
+
 // Report sets the progress to done of total bytes.
-func (p *Progress) Report(done, total int64) {
-	if !p.c.ErrTerminal || p.bar == nil && time.Since(p.start) < progressDelay {
+func (p *Progress) Report(done, total int64) { p.Describe(p.what, done, total) }
+
+// Describe is Report with a new description.
+func (p *Progress) Describe(what string, done, total int64) {
+	if !p.c.ErrTerminal || p.bar == nil && time.Now().Before(p.start) {
 		return
 	}
 	if p.bar == nil {
 		p.bar = progressbar.NewOptions64(
 			total,
 			progressbar.OptionSetWriter(p.c.Err),
-			progressbar.OptionSetDescription(fmt.Sprintf("loading %s", Printable(p.what))),
+			progressbar.OptionSetDescription(what),
 			progressbar.OptionShowBytes(true),
 			progressbar.OptionShowTotalBytes(true),
 			progressbar.OptionSetPredictTime(true),
@@ -41,7 +46,11 @@ func (p *Progress) Report(done, total int64) {
 			progressbar.OptionClearOnFinish(),
 		)
 	}
-	_ = p.bar.Set64(done) // a bar that cannot be drawn is no reason to stop loading
+	if what != p.what {
+		p.what = what
+		p.bar.Describe(what)
+	}
+	_ = p.bar.Set64(done) // a bar that cannot be drawn is no reason to stop
 }
 
 // End removes the bar from the screen.
