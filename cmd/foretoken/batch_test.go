@@ -227,7 +227,7 @@ func TestBatchCommandsAskAServer(t *testing.T) {
 			t.Errorf("%q: %+v, want %s", c.args, r, c.says)
 		}
 	}
-	for url, says := range map[string]string{"http://127.0.0.1:1/v1": "check that the server runs and that --url is its address", p.url: "there is no endpoint GET /batches"} {
+	for url, says := range map[string]string{"http://127.0.0.1:1/v1": "check that the server runs and that --url is its address, such as http://", p.url: "there is no endpoint GET /batches"} {
 		if r := runIn(t, nil, "batch", "list", "--url", url); r.code != 1 || !strings.Contains(r.err, says) {
 			t.Errorf("%s: %+v, want %s", url, r, says)
 		}

@@ -418,7 +418,7 @@ func askBatches(ctx context.Context, method, url, key string) (*batchAnswer, err
 	}
 	a, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return nil, fmt.Errorf("%w: check that the server runs and that --url is its address", err)
+		return nil, fmt.Errorf("%w: check that the server runs and that --url is its address, such as http://127.0.0.1:8080/v1", err)
 	}
 	var got batchAnswer
 	err = json.NewDecoder(io.LimitReader(a.Body, 64<<20)).Decode(&got)

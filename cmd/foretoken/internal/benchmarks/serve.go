@@ -118,7 +118,7 @@ func (f *serveBench) run(cmd *cobra.Command) error {
 	case errors.Is(err, context.Canceled) || ctx.Err() != nil:
 		return console.ErrInterrupted
 	case err != nil:
-		return fmt.Errorf("%w: check that the server runs, and that --url and --model are right", err)
+		return fmt.Errorf("%w: check that the server runs, and that --url (such as http://127.0.0.1:8080/v1) and --model are right", err)
 	}
 	r.Load = machineLoad()
 	if err := f.out.write(c, r); err != nil {
