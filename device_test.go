@@ -173,7 +173,7 @@ func compareSessions(t *testing.T, got, want [][]heard) {
 }
 
 func TestOpenNamesTheDevicesThereAre(t *testing.T) {
-	if _, err := Open(t.Context(), Tiny, Options{Device: "abacus", Log: silent}); !errors.Is(err, ErrNoDevice) || err.Error() != "device abacus: not available in this build; use auto or cuda or cpu or vulkan or opaque" {
+	if _, err := Open(t.Context(), Tiny, Options{Device: "abacus", Log: silent}); !errors.Is(err, ErrNoDevice) || err.Error() != "device abacus: not available in this build; use auto or cuda or vulkan or cpu or opaque" {
 		t.Errorf("%v", err)
 	}
 	i := slices.IndexFunc(backend.List(), func(d backend.Info) bool { return d.Default })

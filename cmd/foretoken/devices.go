@@ -20,6 +20,7 @@ type deviceReport struct {
 	Available   bool        `json:"available"`
 	Default     bool        `json:"default"`           // selected by --device auto
 	Missing     string      `json:"missing,omitempty"` // why it is not available
+	Detail      string      `json:"detail,omitempty"`  // more about it, such as its proof
 	MemoryBytes int64       `json:"memory_bytes"`      // 0: not known
 	FreeBytes   int64       `json:"free_bytes"`
 	Threads     int         `json:"threads"` // default of --threads
@@ -84,7 +85,7 @@ func describeDevices(list []backend.Info) []deviceReport {
 	reports := make([]deviceReport, 0, len(list))
 	for _, d := range list {
 		r := deviceReport{
-			Name: d.Name, Available: d.Missing == "", Default: d.Default, Missing: d.Missing,
+			Name: d.Name, Available: d.Missing == "", Default: d.Default, Missing: d.Missing, Detail: d.Detail,
 			MemoryBytes: d.Memory, FreeBytes: d.Free, Threads: d.Threads, Reason: d.Reason, Compute: []string{}, ISAs: []isaReport{},
 		}
 		for _, c := range d.Compute {
@@ -123,6 +124,9 @@ func deviceTable(list []deviceReport) string {
 		}
 		w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		line := func(name, text string) { _, _ = fmt.Fprintf(w, "  %s\t%s\n", name, text) }
+		if d.Detail != "" {
+			line("device", d.Detail)
+		}
 		memory := "not known"
 		if d.MemoryBytes > 0 {
 			memory = fmt.Sprintf("%s, %s free", console.ByteText(d.MemoryBytes), console.ByteText(d.FreeBytes))

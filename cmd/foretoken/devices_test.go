@@ -45,7 +45,7 @@ func TestDeviceTableSaysWhyOneIsMissing(t *testing.T) {
 			Name: "cpu", Default: true, Memory: 16e9, Free: 4e9, Threads: 8, Reason: "one for each core, of 16 hardware threads", Compute: []backend.Compute{backend.Int8, backend.Float32},
 			ISAs: []backend.ISA{{Name: "amx", Missing: "this processor lacks AMX"}, {Name: "avx2"}, {Name: "generic"}},
 		},
-		{Name: "other", Threads: 1, Compute: []backend.Compute{backend.Int8}},
+		{Name: "other", Threads: 1, Detail: "proven", Compute: []backend.Compute{backend.Int8}},
 	}))
 	want := `gpu: not available: there is no driver
 
@@ -58,6 +58,7 @@ cpu (default)
                     generic
 
 other
+  device   proven
   memory   not known
   threads  1
   compute  int8
@@ -72,11 +73,11 @@ func TestDeviceIsAFlagOfEveryCommandThatComputes(t *testing.T) {
 	for _, command := range []string{"generate", "run", "serve", "doctor tiny", "bench decode", "bench model", "bench kernels", "bench compare"} {
 		words := strings.Fields(command)
 		o := runIn(t, nil, append(words, "--device", "abacus")...)
-		if o.code != exitUsage || !strings.Contains(o.err, `"--device" flag: device abacus: not available in this build; use auto or cuda or cpu or vulkan`) {
+		if o.code != exitUsage || !strings.Contains(o.err, `"--device" flag: device abacus: not available in this build; use auto or cuda or vulkan or cpu`) {
 			t.Errorf("%s --device abacus: %+v", command, o)
 		}
 		o = runIn(t, nil, append(append([]string{"__complete"}, words...), "--device", "")...)
-		if !strings.HasPrefix(o.out, "auto\ncuda\ncpu\nvulkan\n") {
+		if !strings.HasPrefix(o.out, "auto\ncuda\nvulkan\ncpu\n") {
 			t.Errorf("%s: completion of --device: %q", command, o.out)
 		}
 	}

@@ -27,6 +27,7 @@ type Options struct {
 	Log     *slog.Logger // nil: warnings go to the default one
 	// Number is which of several devices of a kind is opened, plus 1; 0: the first that can be. Open sets it by the name.
 	Number int
+	Auto   bool // the device was not named: one that cannot be used, or should not without being named, is unavailable. Open sets it.
 }
 
 // Device is a kind of device that this build has code for. Its package registers it, and
@@ -57,6 +58,8 @@ type Info struct {
 	Free    int64     // bytes of Memory that this process may still take
 	Threads int       // of the host, unless Options say otherwise
 	Reason  string    // of this number
+	Manual  bool      // auto never selects it
+	Detail  string    // more about it, for people; "": nothing
 	ISAs    []ISA     // the best first; the first that is not missing is used by default
 	Compute []Compute // how it can multiply with quantized weights
 	// WeightBytes is Sizer's; nil: weights take as much as on the host.
@@ -200,7 +203,7 @@ func (r registry) list() (list []Info) {
 			if x.Name = d.Name; len(some) > 1 {
 				x.Name += ":" + strconv.Itoa(i)
 			}
-			x.Default = !chosen && x.Missing == ""
+			x.Default = !chosen && x.Missing == "" && !x.Manual
 			chosen = chosen || x.Default
 		}
 		list = append(list, some...)
@@ -263,6 +266,7 @@ func (r registry) open(name string, o Options) (b Backend, called string, err er
 		return b, d.called(number), err
 	}
 	var missing []error
+	o.Auto = true
 	for _, d := range r.having(o.ISA) {
 		b, err := d.Open(o)
 		if !errors.Is(err, ErrUnavailable) {

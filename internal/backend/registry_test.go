@@ -57,7 +57,7 @@ func TestOpenChoosesTheDevice(t *testing.T) {
 	} {
 		b, _, err := r.open(c.name, Options{ISA: c.isa, Threads: 3})
 		got := ""
-		if f, ok := b.(*fake); ok && f.o == (Options{ISA: c.isa, Threads: 3}) {
+		if f, ok := b.(*fake); ok && f.o == (Options{ISA: c.isa, Threads: 3, Auto: c.name == "" || c.name == Auto}) {
 			got = f.device
 		} else if err != nil {
 			got = err.Error()
@@ -73,17 +73,20 @@ func TestOpenChoosesTheDevice(t *testing.T) {
 
 func TestListDescribesEveryDevice(t *testing.T) {
 	var r registry
-	for _, d := range []Device{fakeDevice("host", 0, ""), fakeDevice("fast", 2, "no driver"), fakeDevice("good", 1, "")} {
+	slow := fakeDevice("slow", 3, "")
+	slow.Probe = func() []Info { return []Info{{Manual: true, Memory: 3, ISAs: []ISA{{"slow1", ""}}}} }
+	slow.ISAs = func() []string { return nil }
+	for _, d := range []Device{fakeDevice("host", 0, ""), fakeDevice("fast", 2, "no driver"), fakeDevice("good", 1, ""), slow} {
 		r.register(d)
 	}
-	if got, want := r.names(), []string{Auto, "fast", "good", "host"}; !slices.Equal(got, want) {
+	if got, want := r.names(), []string{Auto, "slow", "fast", "good", "host"}; !slices.Equal(got, want) {
 		t.Errorf("names %v, want %v", got, want)
 	}
 	if got, want := r.isas(), []string{"fast2", "fast1", "good2", "good1", "host2", "host1"}; !slices.Equal(got, want) {
 		t.Errorf("instruction sets %v, want %v", got, want)
 	}
 	list := r.list()
-	for i, want := range []Info{{Name: "fast", Missing: "no driver", Memory: 2}, {Name: "good", Default: true, Memory: 1}, {Name: "host"}} {
+	for i, want := range []Info{{Name: "slow", Memory: 3}, {Name: "fast", Missing: "no driver", Memory: 2}, {Name: "good", Default: true, Memory: 1}, {Name: "host"}} {
 		got := list[i]
 		if got.Name != want.Name || got.Default != want.Default || got.Missing != want.Missing || got.Memory != want.Memory {
 			t.Errorf("device %d is %+v, want %+v", i, got, want)

@@ -43,10 +43,6 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		b.missing(fmt.Sprintf("attention over %d rows with keys of %d and values of %d numbers (at most %d, %d and %d)", rows, a.HeadDim, a.Values(), maxRows, maxQuery, maxValues))
 		return
 	}
-	if at.Type == dtype.I4 {
-		b.missing("attention over pages of 4 bits")
-		return
-	}
 	l := b.layer(dst, a, at, q, k, v)
 	l.Rotation = b.rotation(a, rows, batch)
 	all := groups(int(l.Key)) + groups(int(l.Tail))

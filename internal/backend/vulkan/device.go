@@ -20,7 +20,7 @@ func init() {
 		ISAs:  func() []string { return nil },
 		Probe: describe,
 		Open: func(o backend.Options) (backend.Backend, error) {
-			b, err := Open(Options{Log: o.Log, Number: o.Number}, nil)
+			b, err := Open(Options{Log: o.Log, Number: o.Number, Auto: o.Auto, Prove: true, Proofs: proofs()}, nil)
 			if err != nil {
 				return nil, err // and no Backend that is a nil pointer
 			}
@@ -35,6 +35,10 @@ func describe() []backend.Info {
 	if err != nil {
 		return []backend.Info{{Missing: err.Error()}}
 	}
+	kernels, err := fs.Sub(embedded, "kernels")
+	if err != nil {
+		return []backend.Info{{Missing: err.Error()}}
+	}
 	infos, err := d.Devices()
 	if err != nil || len(infos) == 0 {
 		return []backend.Info{{Missing: "no Vulkan driver for a GPU is installed"}}
@@ -42,9 +46,18 @@ func describe() []backend.Info {
 	var list []backend.Info
 	threads, why := backend.Threads()
 	for _, i := range infos {
-		list = append(list, backend.Info{
-			Threads: threads, Reason: why, Compute: []backend.Compute{backend.Int8, backend.Float32}, Memory: i.Memory, Free: i.Memory, Missing: i.Missing,
-		})
+		info := backend.Info{
+			Threads: threads, Reason: why, Compute: []backend.Compute{backend.Int8, backend.Float32}, Memory: i.Memory, Free: i.Memory, Manual: i.Kind != driver.Discrete,
+		}
+		switch proof, refused := described(&i, kernels, proofs()); {
+		case i.Missing != "":
+			info.Missing = i.Name + ": " + i.Missing
+		case refused != nil:
+			info.Missing = i.Name + ": " + refused.Error()
+		default:
+			info.Detail = fmt.Sprintf("%s, Vulkan %s; %s", i.Name, driver.APIVersion(i.API), proof)
+		}
+		list = append(list, info)
 	}
 	return list
 }

@@ -134,8 +134,11 @@ func (c *fakeCommands) Set(to driver.Ptr, bytes int64) {
 	c.list = append(c.list, func() { clear(c.f.at(to)[:bytes]) })
 }
 
-// Launch executes the probe.
+// Launch executes the probe, which is told by the length of its arguments. Other kernels compute nothing.
 func (c *fakeCommands) Launch(k driver.Kernel, _ [3]int, args []byte) {
+	if len(args) != 36 {
+		return
+	}
 	var at [4]driver.Ptr
 	for i := range at {
 		at[i] = driver.Ptr(binary.LittleEndian.Uint64(args[8*i:]))

@@ -71,12 +71,7 @@ func (b *Backend) Probe(levels []Level) error {
 	a, x, c := operands(probeOperands)
 	var wrong []string
 	for _, level := range levels {
-		if level.double() && !b.info.Float64 {
-			wrong = append(wrong, fmt.Sprintf("level %d: the device has no float64", level))
-			continue
-		}
-		b.setLevel(level)
-		what, err := b.probe(a, x, c)
+		what, err := b.tryLevel(level, a, x, c)
 		if err != nil {
 			return err
 		}
@@ -85,7 +80,19 @@ func (b *Backend) Probe(levels []Level) error {
 		}
 		wrong = append(wrong, fmt.Sprintf("level %d: %s", level, what))
 	}
-	return errors.New("the device computes other results than the CPU: " + strings.Join(wrong, "; "))
+	return errors.New(others + strings.Join(wrong, "; "))
+}
+
+// others begins the error of a device that is refused.
+const others = "the device computes other results than the CPU: "
+
+// tryLevel sets a level and probes it over some operands. It returns what is wrong, or "".
+func (b *Backend) tryLevel(level Level, x, y, z []float32) (string, error) {
+	if level.double() && !b.info.Float64 {
+		return "the device has no float64", nil
+	}
+	b.setLevel(level)
+	return b.probe(x, y, z)
 }
 
 // setLevel changes the level, and drops the kernels of another one.
@@ -151,8 +158,11 @@ func openOn(d driver.Driver, o Options, levels []Level) (*Backend, error) {
 		return nil, fmt.Errorf("vulkan: %w: %w", backend.ErrUnavailable, err)
 	}
 	i := max(0, o.Number-1)
-	for o.Number == 0 && i < len(infos)-1 && infos[i].Missing != "" {
+	for o.Number == 0 && i < len(infos)-1 && (infos[i].Missing != "" || o.Auto && infos[i].Kind != driver.Discrete) {
 		i++
+	}
+	if o.Auto && infos[i].Kind != driver.Discrete {
+		return nil, fmt.Errorf("vulkan: %w: auto selects discrete GPUs, and %s is none: use --device vulkan", backend.ErrUnavailable, infos[i].Name)
 	}
 	if infos[i].Missing != "" {
 		return nil, fmt.Errorf("vulkan: %w: %s: %s", backend.ErrUnavailable, infos[i].Name, infos[i].Missing)
@@ -166,9 +176,18 @@ func openOn(d driver.Driver, o Options, levels []Level) (*Backend, error) {
 		_ = dev.Close() // err came first
 		return nil, fmt.Errorf("%s: %w", infos[i].Name, err)
 	}
-	if err := b.Probe(levels); err != nil {
+	if o.Prove {
+		err = b.prove(levels)
+	} else {
+		err = b.Probe(levels)
+	}
+	if err != nil {
 		_ = b.Close() // err came first
-		return nil, fmt.Errorf("vulkan: %s: %w", infos[i].Name, err)
+		if err = fmt.Errorf("vulkan: %s: %w", infos[i].Name, err); o.Auto {
+			b.opts.Log.Warn("vulkan: the GPU is not used", "error", err)
+			err = fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
+		}
+		return nil, err
 	}
 	return b, nil
 }

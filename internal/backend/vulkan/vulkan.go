@@ -23,6 +23,9 @@ type Options struct {
 	Staging int64        // bytes of host memory for uploads; 0: 16 MB
 	Log     *slog.Logger // nil: warnings go to the default one
 	Number  int          // see backend.Options
+	Auto    bool         // likewise
+	Prove   bool         // the device proves itself before it is used; otherwise the probe is all
+	Proofs  string       // folder of proofs; "": none is kept
 }
 
 // Backend is a GPU. See backend.Backend for the contract of its methods.
@@ -46,6 +49,8 @@ type Backend struct {
 	passes     passes
 	best       []backend.Best
 	lister     backend.Lister
+
+	proof *proof // nil: none is needed
 
 	err    error // the first of the operations, until it is reported
 	closed bool

@@ -3,6 +3,7 @@
 package driver
 
 import (
+	"errors"
 	"slices"
 	"unsafe"
 )
@@ -16,7 +17,7 @@ type device struct {
 	pool             handle
 	layout           handle
 	semaphore        handle
-	submitted        uint64
+	submitted, ended uint64
 
 	local, cached memoryChoice
 	all           []allocation // by address
@@ -255,13 +256,24 @@ func (d *device) Submit(c Commands) (uint64, error) {
 	return value, err
 }
 
+// Wait waits for each submission by itself, so that a device that hangs is told from one that has much to do.
 func (d *device) Wait(submission uint64) error {
-	return d.do(waitSemaphores, d.handle, uintptr(unsafe.Pointer(&semaphoreWaitInfo{sType: 1000207004, count: 1, semaphores: &d.semaphore, values: &submission})), forever)
+	for d.ended < submission {
+		next := d.ended + 1
+		if err := d.do(waitSemaphores, d.handle, uintptr(unsafe.Pointer(&semaphoreWaitInfo{sType: 1000207004, count: 1, semaphores: &d.semaphore, values: &next})), longest); err != nil {
+			return err
+		}
+		d.ended = next
+	}
+	return d.lost
 }
 
 func (d *device) Close() error {
 	if d.handle == 0 {
 		return nil
+	}
+	if errors.Is(d.lost, Timeout) {
+		return d.lost // it would be waited for again
 	}
 	d.run(deviceWaitIdle, d.handle)
 	for k := range d.kernels {

@@ -21,10 +21,23 @@ type Info struct {
 	UUID    [16]byte // of the driver's build
 	API     uint32   // version of Vulkan
 	Memory  int64    // of the device, bytes
+	Kind    Kind
 	Float64 bool     // arithmetic of 64 bits
 	Keeps   Controls // what the device can promise for float32
 	Missing string   // what the kernels need and the device lacks; "": nothing
 }
+
+// A Kind is a kind of device, by its number in Vulkan.
+type Kind uint32
+
+// The kinds. The last one is a processor that a driver computes on.
+const (
+	Other Kind = iota
+	Integrated
+	Discrete
+	Virtual
+	Processor
+)
 
 // Controls are float controls of modules.
 type Controls struct {

@@ -206,7 +206,7 @@ func (l *library) describe(device uintptr) Info {
 	runtime.KeepAlive(p)
 	i := Info{
 		Name: text(p.name[:]), Driver: strings.TrimSpace(text(of.name[:]) + " " + text(of.info[:])), Vendor: p.vendor, Product: p.product, Version: p.driverVersion,
-		UUID: ids.driver, API: p.api, Keeps: Controls{Denorms: controls.denorm32 != 0, NaN: controls.nan32 != 0, Nearest: controls.nearest32 != 0},
+		UUID: ids.driver, API: p.api, Kind: Kind(p.kind), Keeps: Controls{Denorms: controls.denorm32 != 0, NaN: controls.nan32 != 0, Nearest: controls.nearest32 != 0},
 	}
 	if p.api < minAPI {
 		i.Missing = fmt.Sprintf("Vulkan %s, the kernels need %s: install a newer driver", APIVersion(p.api), APIVersion(minAPI))
@@ -326,8 +326,8 @@ func (l *library) Open(i int) (Device, error) {
 	return d, nil
 }
 
-// forever is how long a wait may take, in nanoseconds: a device that takes longer is lost.
-const forever = 600e9
+// longest is how long a submission may take, in nanoseconds: a device that takes longer is lost.
+const longest = 300e9
 
 // noLimit is all of a memory.
 const noLimit = math.MaxUint64

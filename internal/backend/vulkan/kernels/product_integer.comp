@@ -33,7 +33,6 @@ void terms(Bytes tile, int group, int slot, int o, int first, int rows) {
     vec2 tail = g.tails.v[group * g.tailRows + row];
     float x = float(sum + zero * total);
     products[slot][r][o] = w.first != 0 ? mul(x, scale.x) : mul(x, tail.x);
-    if (w.first != 0) scale.x = tail.x;
     if (o == 0) sums[slot][r] = w.first != 0 ? tail.x : tail.y;
   }
   scales[slot][o] = scale;

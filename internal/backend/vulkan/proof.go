@@ -1,0 +1,322 @@
+package vulkan
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/conformance"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// subject is what a proof is about: another one needs another proof.
+type subject struct {
+	Device     string `json:"device"`
+	Vendor     uint32 `json:"vendor"`
+	Product    uint32 `json:"product"`
+	Driver     string `json:"driver"`
+	Version    uint32 `json:"version"`
+	UUID       string `json:"uuid"`
+	Kernels    string `json:"kernels"`    // digest of the modules
+	Arithmetic string `json:"arithmetic"` // of the portable code
+}
+
+// proof says that a device has computed with the bits of the CPU, or what it has computed otherwise.
+type proof struct {
+	Of      subject   `json:"of"`
+	Level   Level     `json:"level"`
+	Date    time.Time `json:"date"`
+	Refused string    `json:"refused,omitempty"`
+	Shapes  []string  `json:"shapes"` // of weights whose products were compared
+	Sum     string    `json:"sum"`    // digest of all that
+
+	file string // "": it is not kept
+}
+
+// maxProof is more bytes than a proof has.
+const maxProof = 1 << 20
+
+// subjectOf is the subject of a device's proof.
+func subjectOf(info *driver.Info, kernels fs.FS) (subject, error) {
+	data, err := fs.ReadFile(kernels, kernelsFile)
+	return subject{
+		info.Name, info.Vendor, info.Product, info.Driver, info.Version, fmt.Sprintf("%x", info.UUID), fmt.Sprintf("%x", sha256.Sum256(data)), backend.Arithmetic(),
+	}, err
+}
+
+// digest is Sum of the other fields.
+func (p proof) digest() string {
+	p.Sum = ""
+	data, _ := json.Marshal(&p) // of strings and numbers
+	return fmt.Sprintf("%x", sha256.Sum256(data))
+}
+
+// readProof returns the proof that a folder has for a subject. The error says that there is none, or why it does not hold.
+func readProof(folder string, of subject) (*proof, error) {
+	p := &proof{Of: of}
+	if folder == "" {
+		return p, errors.New("there is no folder for it")
+	}
+	name := sha256.Sum256(fmt.Appendf(nil, "%s %x %x", of.Device, of.Vendor, of.Product))
+	file := filepath.Join(folder, fmt.Sprintf("vulkan-%x.json", name[:8]))
+	p.file = file
+	info, err := os.Stat(file)
+	if err != nil {
+		return p, errors.New("the device was not proven before")
+	}
+	stored, damaged := &proof{}, fmt.Errorf("%s is damaged", file)
+	if info.Size() > maxProof {
+		return p, damaged
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return p, err
+	}
+	if json.Unmarshal(data, stored) != nil || stored.Sum != stored.digest() {
+		return p, damaged
+	}
+	for _, field := range []struct{ what, was, is string }{
+		{"driver", fmt.Sprintf("%s (%x, %s)", stored.Of.Driver, stored.Of.Version, stored.Of.UUID), fmt.Sprintf("%s (%x, %s)", of.Driver, of.Version, of.UUID)},
+		{"kernels", stored.Of.Kernels, of.Kernels},
+		{"arithmetic", stored.Of.Arithmetic, of.Arithmetic},
+	} {
+		if field.was != field.is {
+			return p, fmt.Errorf("the %s changed from %s to %s", field.what, field.was, field.is)
+		}
+	}
+	if stored.Of != of {
+		return p, damaged
+	}
+	stored.file = file
+	return stored, nil
+}
+
+// write keeps a proof. A proof that cannot be kept is made again by the next process.
+func (p *proof) write() error {
+	if p.file == "" {
+		return nil
+	}
+	p.Sum = p.digest()
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(p.file), 0o777); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(p.file), ".vulkan-*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), p.file)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // err came first
+	}
+	return err
+}
+
+// holds is nil, or the error of a device that was refused.
+func (p *proof) holds() error {
+	if p.Refused == "" {
+		return nil
+	}
+	again := ""
+	if p.file != "" {
+		again = "; delete " + p.file + " to try again"
+	}
+	return fmt.Errorf("refused on %s: %s%s", p.Date.Format(time.DateOnly), p.Refused, again)
+}
+
+// proofs is the folder of proofs of this user; "": there is none.
+func proofs() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "foretoken")
+}
+
+// proven are the checks of a proof. Those that are left out concern errors, and no results.
+func proven() []string {
+	return slices.DeleteFunc(conformance.Names(false), func(name string) bool { return name == "errors" || name == "Draw and EmbedDrawn" })
+}
+
+// prove sets the level by the proof that is kept. If there is none that holds, it makes one: of the levels that the probe finds exact, the
+// first whose kernels have the bits of the CPU. An error says what the device computes otherwise.
+func (b *Backend) prove(levels []Level) error {
+	of, err := subjectOf(&b.info, b.opts.Kernels)
+	if err != nil {
+		return err
+	}
+	kept, none := readProof(b.opts.Proofs, of)
+	if none == nil {
+		b.proof = kept
+		b.setLevel(kept.Level)
+		return kept.holds()
+	}
+	host, err := backend.OpenHost(backend.Options{Log: b.opts.Log})
+	if err != nil {
+		return err
+	}
+	defer host.Close() //nolint:errcheck // nothing is left in it
+	b.opts.Log.Info("vulkan: comparing the kernels with the CPU, once for each version of the driver", "device", b.info.Name, "reason", none)
+	start := time.Now()
+	refused := b.attempt(levels, host)
+	if refused != nil && !strings.HasPrefix(refused.Error(), others) {
+		return refused // it says nothing about results
+	}
+	kept.Date, kept.Level = time.Now().UTC().Truncate(time.Second), b.opts.Level
+	if refused != nil {
+		kept.Refused = refused.Error()
+	}
+	b.opts.Log.Info("vulkan: compared the kernels with the CPU", "device", b.info.Name, "level", kept.Level, "seconds", time.Since(start).Seconds(), "refused", kept.Refused)
+	b.proof = kept
+	b.keepProof()
+	return kept.holds()
+}
+
+// keepProof writes the proof.
+func (b *Backend) keepProof() {
+	if err := b.proof.write(); err != nil {
+		b.opts.Log.Warn("vulkan: the proof of the device cannot be kept, and will be made again", "error", err)
+	}
+}
+
+// attempt tries levels, nil: all, until the kernels of one have the bits of a host.
+func (b *Backend) attempt(levels []Level, host backend.Backend) error {
+	if levels == nil {
+		levels = cheapest
+	}
+	var wrong []string
+	a, x, c := operands(probeOperands)
+	for _, level := range levels {
+		what, err := b.tryLevel(level, a, x, c)
+		if err != nil {
+			return err
+		}
+		if what == "" {
+			found := conformance.New(host, true).Only(proven()...).Check(b)
+			if err := b.wait(); err != nil {
+				return err
+			}
+			if len(found) == 0 {
+				return nil
+			}
+			what = found[0].String()
+		}
+		wrong = append(wrong, fmt.Sprintf("level %d: %s", level, what))
+	}
+	return errors.New(others + strings.Join(wrong, "; "))
+}
+
+// proveShape compares products of a weight that was loaded with those of the host, unless weights of its format and shape were compared
+// before: of 1 row and of 9, which are computed in two parts, for the first, middle and last outputs.
+func (b *Backend) proveShape(w *weight, c backend.Compute, m *dtype.Matrix) error {
+	if b.proof == nil || w.Rows() == 0 || w.Cols() == 0 {
+		return nil
+	}
+	layout := sha256.Sum256(fmt.Appendf(nil, "%+v", w.l))
+	shape := fmt.Sprintf("%dx%d %s %x", w.Rows(), w.Cols(), c, layout[:4])
+	if slices.Contains(b.proof.Shapes, shape) {
+		return nil
+	}
+	host, err := backend.OpenHost(backend.Options{Log: b.opts.Log})
+	if err != nil {
+		return err
+	}
+	defer host.Close() //nolint:errcheck // nothing is left in it
+	own, err := host.Load(c, *m)
+	if err != nil {
+		return err
+	}
+	blocks := (w.Rows() + backend.RowBlock - 1) / backend.RowBlock
+	only := slices.Compact([]int32{0, int32(blocks / 2), int32(blocks - 1)})
+	for _, rows := range []int{1, 9} {
+		got, err := productOf(b, w, rows, only)
+		if err != nil {
+			return err
+		}
+		want, err := productOf(host, own, rows, only)
+		if err != nil {
+			return err
+		}
+		if i := differ(got, want); i >= 0 {
+			return fmt.Errorf("vulkan: %s: a product of %d rows with a weight of %s differs from the CPU's in output %d: %08x, want %08x: use --device cpu, and report it with the output of 'foretoken devices'",
+				b.info.Name, rows, shape, i, got[4*i:4*i+4], want[4*i:4*i+4])
+		}
+	}
+	b.proof.Shapes = append(b.proof.Shapes, shape)
+	b.keepProof()
+	return nil
+}
+
+// productOf is the bytes of a product with numbers that are the same on every device.
+func productOf(b backend.Backend, w backend.Weight, rows int, only []int32) ([]byte, error) {
+	x, err := b.Alloc(dtype.F32, rows, w.Cols())
+	if err != nil {
+		return nil, err
+	}
+	defer b.Free(x)
+	dst, err := b.Alloc(dtype.F32, rows, w.Rows())
+	if err != nil {
+		return nil, err
+	}
+	defer b.Free(dst)
+	rng, data := rand.New(rand.NewPCG(uint64(w.Rows()), uint64(w.Cols()))), make([]float32, rows*w.Cols())
+	for i := range data {
+		data[i] = float32(rng.NormFloat64())
+	}
+	if err := b.Write(x, data); err != nil {
+		return nil, err
+	}
+	b.MatMul(x, backend.Product{Dst: dst, W: w, Only: only})
+	out := make([]byte, 4*rows*w.Rows())
+	return out, b.ReadBytes(out, dst)
+}
+
+// differ is the first number of float32 whose bits differ, or -1. A NaN is as good as another.
+func differ(got, want []byte) int {
+	if bytes.Equal(got, want) {
+		return -1
+	}
+	nan := func(u uint32) bool { return u&0x7fffffff > 0x7f800000 }
+	for i := range len(got) / 4 {
+		g, w := binary.LittleEndian.Uint32(got[4*i:]), binary.LittleEndian.Uint32(want[4*i:])
+		if g != w && !(nan(g) && nan(w)) {
+			return i
+		}
+	}
+	return -1
+}
+
+// described is the state of a device's proof, for people.
+func described(info *driver.Info, kernels fs.FS, folder string) (text string, refused error) {
+	of, err := subjectOf(info, kernels)
+	if err != nil {
+		return err.Error(), nil
+	}
+	p, none := readProof(folder, of)
+	if none != nil {
+		return fmt.Sprintf("not proven: %v; the first use compares its kernels with the CPU", none), nil
+	}
+	if err := p.holds(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("bit-identical to the CPU at level %d, proven %s with %s; products of %d shapes", p.Level, p.Date.Format(time.DateOnly), cmp.Or(of.Driver, "an unnamed driver"), len(p.Shapes)), nil
+}

@@ -1,0 +1,140 @@
+package vulkan
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/foretoken/foretoken/internal/backend/backendtest" // the CPU, which proofs compare with
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
+)
+
+// TestProofsHoldForTheirSubject reads proofs of other subjects, and damaged ones: each is made again, with the reason.
+func TestProofsHoldForTheirSubject(t *testing.T) {
+	folder, of := t.TempDir(), subject{Device: "GPU", Driver: "one 1.0", Version: 1, Kernels: "k", Arithmetic: "a"}
+	p, err := readProof(folder, of)
+	if err == nil || !strings.Contains(err.Error(), "not proven before") {
+		t.Fatalf("error %v", err)
+	}
+	p.Level, p.Date, p.Shapes = Guarded, time.Now().UTC().Truncate(time.Second), []string{"one"}
+	if err := p.write(); err != nil {
+		t.Fatal(err)
+	}
+	if q, err := readProof(folder, of); err != nil || q.Level != Guarded || !q.Date.Equal(p.Date) || len(q.Shapes) != 1 || q.holds() != nil {
+		t.Fatalf("%+v, error %v", q, err)
+	}
+	for what, change := range map[string]func(s *subject){
+		"the driver changed from one 1.0 (1, ) to one 1.0 (2, )":   func(s *subject) { s.Version = 2 },
+		"the driver changed from one 1.0 (1, ) to other 1.0 (1, )": func(s *subject) { s.Driver = "other 1.0" },
+		"the kernels changed from k to l":                          func(s *subject) { s.Kernels = "l" },
+		"the arithmetic changed from a to b":                       func(s *subject) { s.Arithmetic = "b" },
+	} {
+		other := of
+		change(&other)
+		if q, err := readProof(folder, other); err == nil || err.Error() != what || q.Of != other || q.file != p.file {
+			t.Errorf("%s: error %v", what, err)
+		}
+	}
+	whole, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, data := range map[string][]byte{
+		"cut off":       whole[:len(whole)/2],
+		"another level": bytes.Replace(whole, []byte(`"level": 3`), []byte(`"level": 0`), 1),
+		"empty":         nil,
+		"too long":      append(whole, bytes.Repeat([]byte(" "), maxProof)...),
+	} {
+		if err := os.WriteFile(p.file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readProof(folder, of); err == nil || !strings.Contains(err.Error(), "is damaged") {
+			t.Errorf("%s: error %v", what, err)
+		}
+	}
+}
+
+// proveFake opens a fake device that has to prove itself. Its kernels compute nothing, so that only the checks of memory are wrong or not.
+func proveFake(t *testing.T, folder string, change func(f *fake), info driver.Info) (log string, err error) {
+	t.Helper()
+	f, said := newFake(), &bytes.Buffer{}
+	change(f)
+	b, err := New(f, info, Options{Kernels: os.DirFS("kernels"), Slab: 1 << 20, Staging: 1 << 20, Proofs: folder, Log: slog.New(slog.NewTextHandler(said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.Close(); err != nil && len(f.fail) == 0 {
+			t.Error(err)
+		}
+	}()
+	err = b.prove(nil)
+	return said.String(), err
+}
+
+// TestDevicesAreProvenByKernels has a device whose single operations are exact and whose kernels are wrong: it is refused with both
+// results, the refusal is kept until the driver changes, and a lost device is no refusal.
+func TestDevicesAreProvenByKernels(t *testing.T) {
+	folder, exact := t.TempDir(), func(*fake) {}
+	info := driver.Info{Name: "fake", Driver: "1", Version: 1}
+	log, err := proveFake(t, folder, exact, info)
+	if err == nil || !strings.Contains(err.Error(), "level 0: Fill: ") || !strings.Contains(log, "not proven before") {
+		t.Fatalf("error %v, log %s", err, log)
+	}
+	if log, again := proveFake(t, folder, exact, info); again == nil || again.Error() != err.Error() || log != "" {
+		t.Errorf("error %v, log %s", again, log)
+	}
+	if text, refused := described(&info, os.DirFS("kernels"), folder); text != "" || refused == nil || refused.Error() != err.Error() {
+		t.Errorf("described as %q, %v", text, refused)
+	}
+	info.Version = 2
+	if log, err := proveFake(t, folder, exact, info); err == nil || !strings.Contains(log, "the driver changed from") {
+		t.Errorf("error %v, log %s", err, log)
+	}
+	info.Version = 3
+	lost := func(f *fake) { f.fail["Submit"] = &driver.Error{Call: "vkQueueSubmit", Code: driver.DeviceLost} }
+	if _, err := proveFake(t, folder, lost, info); err == nil || strings.Contains(err.Error(), "refused") {
+		t.Errorf("error %v", err)
+	}
+	hangs := func(f *fake) { f.fail["Wait"] = &driver.Error{Call: "vkWaitSemaphores", Code: driver.Timeout} }
+	if _, err := proveFake(t, folder, hangs, info); err == nil || !strings.Contains(err.Error(), "VK_TIMEOUT; the GPU no longer works") {
+		t.Errorf("error %v", err)
+	}
+	if text, refused := described(&info, os.DirFS("kernels"), folder); refused != nil || !strings.Contains(text, "the driver changed from 1 (2,") {
+		t.Errorf("described as %q, %v", text, refused)
+	}
+}
+
+// TestDescribedProofs has the description of a device with a proof.
+func TestDescribedProofs(t *testing.T) {
+	folder, info := t.TempDir(), driver.Info{Name: "GPU", Driver: "D 1"}
+	of, err := subjectOf(&info, os.DirFS("kernels"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := readProof(folder, of)
+	p.Level, p.Date = Doubles, time.Date(2026, 11, 5, 0, 0, 0, 0, time.UTC)
+	if err := p.write(); err != nil {
+		t.Fatal(err)
+	}
+	if text, refused := described(&info, os.DirFS("kernels"), folder); refused != nil || text != "bit-identical to the CPU at level 1, proven 2026-11-05 with D 1; products of 0 shapes" {
+		t.Errorf("described as %q, %v", text, refused)
+	}
+	if files, err := filepath.Glob(filepath.Join(folder, "*")); err != nil || len(files) != 1 || !json.Valid(read(t, files[0])) {
+		t.Errorf("files %v", files)
+	}
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

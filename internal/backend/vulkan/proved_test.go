@@ -1,0 +1,89 @@
+//go:build vulkan
+
+package vulkan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/spirv"
+	"github.com/foretoken/foretoken/internal/dtype"
+)
+
+// plant replaces an operation of a kernel by another, and returns the kernel as it was.
+func plant(t *testing.T, b *Backend, kernel string, was, is uint32) func() {
+	t.Helper()
+	own := b.modules[kernel]
+	m, found := slices.Clone(own), false
+	for at := 5; at < len(m); at += int(m[at] >> 16) {
+		if m[at]&0xffff == was {
+			m[at], found = m[at]&^0xffff|is, true
+		}
+	}
+	if !found {
+		t.Fatalf("%s has no operation %d", kernel, was)
+	}
+	use := func(m spirv.Module) {
+		b.modules[kernel] = m
+		if k := b.kernels[kernel]; k != nil {
+			k.Close()
+		}
+		delete(b.kernels, kernel)
+	}
+	use(m)
+	return func() { use(own) }
+}
+
+// Operations of SPIR-V.
+const opFAdd, opFMul = 129, 133
+
+// TestWrongKernelsAreFound has a compiler that is exact in single operations and wrong in a kernel: the checks name the operation, and a
+// weight whose products are wrong is not loaded. With the right kernel its shape is proven and kept.
+func TestWrongKernelsAreFound(t *testing.T) {
+	folder := t.TempDir()
+	b, err := Open(Options{Staging: 1 << 20, Slab: 16 << 20, Proofs: folder}, levels())
+	if err != nil {
+		t.Fatal(err)
+	}
+	right := plant(t, b, "combine", opFMul, opFAdd)
+	if found := backendtest.Brief(t).Only("Experts").Check(b); len(found) == 0 || found[0].Op != "Experts" {
+		t.Errorf("findings %v", found)
+	}
+	right()
+	of, err := subjectOf(&b.info, b.opts.Kernels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.proof, _ = readProof(folder, of)
+	m := dtype.Matrix{Rows: 40, Cols: 64, Type: dtype.F32, Data: make([]byte, 4*40*64)}
+	numbers := make([]float32, 40*64)
+	for i := range numbers {
+		numbers[i] = float32(i%13) - 6
+	}
+	dtype.FromF32(m.Data, dtype.F32, numbers)
+	q, err := dtype.Quantize(&m, 4, 32, dtype.BF16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	right = plant(t, b, "product_integer", opFMul, opFAdd)
+	if _, err := b.Load(backend.Int8, q); err == nil || !strings.Contains(err.Error(), "a product of 1 rows with a weight of 40x64 int8") || len(b.proof.Shapes) > 0 {
+		t.Errorf("error %v, %d shapes", err, len(b.proof.Shapes))
+	}
+	right()
+	for range 2 {
+		w, err := b.Load(backend.Int8, q, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Unload(w)
+	}
+	if kept, err := readProof(folder, of); err != nil || len(kept.Shapes) != 1 {
+		t.Errorf("%+v: %v", kept, err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
