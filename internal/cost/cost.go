@@ -38,7 +38,7 @@ const (
 	outlier    = 3
 
 	// In each pass the variance of the level grows by drift of the noise: it follows within about ten passes. The
-	// variance of every cost grows by age: 5 % in 1000 passes, as contexts become longer.
+	// variance of every cost grows by age, 5 % in 1000 passes: a server that runs for days must still learn.
 	drift = 0.01
 	age   = 2.5e-6
 
@@ -48,11 +48,12 @@ const (
 // Drafters is the maximum number of drafters that compute drafts.
 const Drafters = 2
 
-// The costs besides those of passes: three of each drafter, and the rest.
+// The costs besides those of passes: four of each drafter, and the rest.
 const (
 	call  = iota // a call of the first drafter
 	step         // a step of it
 	draft        // a draft token of it, beside the steps
+	feed         // a row that it was not fed at once
 	each         // costs of a drafter
 	rest  = each * Drafters
 )
@@ -84,22 +85,18 @@ func (m *Model) begin() {
 				roughness*roughness*float64(min(i, j))
 		}
 	}
-	for i, x := range [...]float64{0.05, 0.15, 0.03, 0.05, 0.15, 0.03, rest: 0} {
+	for i, x := range [...]float64{0.05, 0.15, 0.03, 0.01, 0.05, 0.15, 0.03, 0.01, rest: 0} {
 		m.other.n, m.other.x[i], m.other.p[i][i] = i+1, x, max(x*x, 2.5e-3)
 	}
 	m.fit()
 }
 
-// fit works the monotone curve out: the middle of the least one above all sizes and the greatest one below them.
+// fit computes the monotone curve: a pass costs at least as much as those over fewer rows.
 func (m *Model) fit() {
-	most, least := 0.0, math.Inf(1)
+	most := 0.0
 	for i := range sizes {
 		most = max(most, exactmath.Exp(m.pass.x[1+i]))
 		m.curve[i] = most
-	}
-	for i := len(sizes) - 1; i >= 0; i-- {
-		least = min(least, exactmath.Exp(m.pass.x[1+i]))
-		m.curve[i] = (m.curve[i] + least) / 2
 	}
 }
 
@@ -203,17 +200,18 @@ func (m *Model) ObserveRest(took time.Duration) {
 	}
 }
 
-// ObserveDraft reports a call of a drafter, the first is 0: its steps, and the tokens that it has drafted for all runs.
-func (m *Model) ObserveDraft(drafter, steps, total int, took time.Duration) {
+// ObserveDraft reports a call of a drafter, the first is 0: its steps, the tokens that it has drafted for all runs, and the rows that
+// it was fed late.
+func (m *Model) ObserveDraft(drafter, steps, total, fed int, took time.Duration) {
 	if steps > 0 && m.known {
-		m.observe(drafting(drafter, steps, total), took)
+		m.observe(drafting(drafter, steps, total, fed), took)
 	}
 }
 
 // drafting is a call of a drafter.
-func drafting(drafter, steps, total int) sum {
+func drafting(drafter, steps, total, fed int) sum {
 	d := each * drafter
-	return sum{{d + call, float64(min(steps, 1))}, {d + step, float64(steps)}, {d + draft, float64(total)}}
+	return sum{{d + call, float64(min(steps, 1))}, {d + step, float64(steps)}, {d + draft, float64(total)}, {d + feed, float64(fed)}}
 }
 
 // Known reports whether a pass without prompts was measured.
@@ -259,9 +257,9 @@ func (m *Model) Surprise(a, b, n int) float64 {
 
 // Draft is the cost of a call of a drafter, in levels, with a number of steps and total tokens. A drafter that
 // does not draft costs nothing: it is soon not fed.
-func (m *Model) Draft(drafter, steps, total int) float64 {
+func (m *Model) Draft(drafter, steps, total, fed int) float64 {
 	m.begin()
-	h := drafting(drafter, steps, total)
+	h := drafting(drafter, steps, total, fed)
 	return max(m.other.value(&h), 0)
 }
 

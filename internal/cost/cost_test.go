@@ -122,7 +122,7 @@ func observeDraft(m *Model, depths []int, took time.Duration) {
 	for _, d := range depths {
 		deepest, total = max(deepest, d), total+max(d, 0)
 	}
-	m.ObserveDraft(0, deepest, total, took)
+	m.ObserveDraft(0, deepest, total, 0, took)
 }
 
 // TestDraftsOnAPlane has drafting cost something per step and token. A call without drafts does not count.
@@ -143,17 +143,17 @@ func TestDraftsOnAPlane(t *testing.T) {
 			observeDraft(m, depths, ms(cost(depths...)))
 		}
 	}
-	near(t, "no draft", m.Draft(0, 0, 0), 0, 0)
-	near(t, "one run", 10*m.Draft(0, 2, 2), cost(2), 0.1)
-	near(t, "runs of one depth", 10*m.Draft(0, 3, 9), cost(3, 3, 3), 0.1)
-	near(t, "runs of some depths", 10*m.Draft(0, 4, 7), cost(4, 2, 1), 0.1)
-	near(t, "another drafter", m.Draft(1, 2, 4), 0.47, 1e-9)
+	near(t, "no draft", m.Draft(0, 0, 0, 0), 0, 0)
+	near(t, "one run", 10*m.Draft(0, 2, 2, 0), cost(2), 0.1)
+	near(t, "runs of one depth", 10*m.Draft(0, 3, 9, 0), cost(3, 3, 3), 0.1)
+	near(t, "runs of some depths", 10*m.Draft(0, 4, 7, 0), cost(4, 2, 1), 0.1)
+	near(t, "another drafter", m.Draft(1, 2, 4, 0), 0.47, 1e-9)
 	for range 60 {
-		m.ObserveDraft(1, 1, 4, ms(2))
-		m.ObserveDraft(1, 1, 16, ms(4.4))
+		m.ObserveDraft(1, 1, 4, 0, ms(2))
+		m.ObserveDraft(1, 1, 16, 0, ms(4.4))
 	}
-	near(t, "another drafter, measured", 10*m.Draft(1, 1, 8), 2.8, 0.1)
-	near(t, "the first one then", 10*m.Draft(0, 2, 2), cost(2), 0.1)
+	near(t, "another drafter, measured", 10*m.Draft(1, 1, 8, 0), 2.8, 0.1)
+	near(t, "the first one then", 10*m.Draft(0, 2, 2, 0), cost(2), 0.1)
 }
 
 // TestPromptRows has a row of a prompt take a tenth of what one of a text does.
@@ -221,7 +221,7 @@ func TestModelIsSaneWhateverItHears(t *testing.T) {
 			}
 			observeDraft(&m, depths, some())
 		}
-		for _, x := range []float64{m.Pass(1), m.Pass(300), m.Time(5, 9), m.Draft(0, 3, 9), m.Doubt(40, 3), m.PromptRow(), m.Rest()} {
+		for _, x := range []float64{m.Pass(1), m.Pass(300), m.Time(5, 9), m.Draft(0, 3, 9, 0), m.Doubt(40, 3), m.PromptRow(), m.Rest()} {
 			if math.IsNaN(x) || math.IsInf(x, 0) || x < 0 {
 				t.Fatalf("%v", x)
 			}
@@ -229,7 +229,7 @@ func TestModelIsSaneWhateverItHears(t *testing.T) {
 	}
 }
 
-// TestNoiseIsMeasured follows the noise of passes, whatever it was before. A single pass at most doubles it.
+// TestNoiseIsMeasured follows the noise of passes, whatever it was before. The first pass of a size adds 0.8 of it at most.
 func TestNoiseIsMeasured(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 16))
 	for _, noise := range []float64{0.2, 0.02} {
@@ -238,7 +238,7 @@ func TestNoiseIsMeasured(t *testing.T) {
 			t.Errorf("noise %.3f, want %.3f", got, noise)
 		}
 		before := m.noise
-		if m.ObservePass(64, time.Second); m.noise > 2*before {
+		if m.ObservePass(64, time.Second); m.noise > 1.801*before {
 			t.Errorf("noise %v after the first pass of a size, %v before", m.noise, before)
 		}
 	}
@@ -255,7 +255,7 @@ func TestPromptsBeforeAnyPass(t *testing.T) {
 	m.ObserveRest(time.Second)
 	m.ObservePrompt(0, 101, 0)
 	m.ObservePass(0, ms(10))
-	near(t, "a draft of which nothing is known", m.Draft(0, 1, 1), 0.23, 1e-9)
+	near(t, "a draft of which nothing is known", m.Draft(0, 1, 1, 0), 0.23, 1e-9)
 	if m.Known() || m.Rest() != 0 {
 		t.Error("something is known")
 	}
@@ -279,7 +279,7 @@ func TestDisturbancesHardlyCount(t *testing.T) {
 		observeDraft(m, []int{0}, ms(0.5))
 		m.ObserveRest(ms(1))
 	}
-	row, draft, rest := m.PromptRow(), m.Draft(0, 2, 4), m.Rest()
+	row, draft, rest := m.PromptRow(), m.Draft(0, 2, 4, 0), m.Rest()
 	near(t, "draft", 10*draft, 4, 0.02)
 	near(t, "row", 1e3*row, 0.1, 0.05)
 	m.ObservePrompt(2, 50, -1)
@@ -288,11 +288,11 @@ func TestDisturbancesHardlyCount(t *testing.T) {
 	m.ObservePrompt(2, 50, ms(320))
 	near(t, "row after a disturbance", m.PromptRow(), row, 0.15)
 	observeDraft(m, []int{2, 2}, ms(80))
-	near(t, "draft after a disturbance", m.Draft(0, 2, 4), 1.1*draft, 0.05)
+	near(t, "draft after a disturbance", m.Draft(0, 2, 4, 0), 1.1*draft, 0.05)
 	for range 60 {
 		observeDraft(m, []int{2, 2}, ms(20))
 	}
-	near(t, "draft after a change", 10*m.Draft(0, 2, 4), 20, 0.05)
+	near(t, "draft after a change", 10*m.Draft(0, 2, 4, 0), 20, 0.05)
 	near(t, "rest after a change of drafts", m.Rest(), rest, 1e-9)
 }
 
@@ -359,7 +359,7 @@ func TestEstimatesOfFixedMeasurements(t *testing.T) {
 		m.ObservePass(8, 0)
 		got := []float64{
 			m.Level(), m.noise, m.Pass(2), m.Pass(8), m.Pass(14), m.Pass(16), m.Pass(600), m.Doubt(1, 8), m.Doubt(14, 8), m.Doubt(8, 14), m.Doubt(300, 16),
-			m.Draft(0, 1, 1), m.Draft(0, 2, 7), m.Rest(), m.PromptRow(), m.Time(9, 20), float64(m.Measured(8)),
+			m.Draft(0, 1, 1, 0), m.Draft(0, 2, 7, 0), m.Rest(), m.PromptRow(), m.Time(9, 20), float64(m.Measured(8)),
 		}
 		for k, x := range got {
 			if k >= len(list) || math.Abs(x-list[k]) > 1e-6*math.Abs(x) {

@@ -121,7 +121,7 @@ func (d *costly) Plan(batch []spec.Run) {
 	}
 	for rows := range 200 {
 		d.c.ObservePass(1+rows%10, d.pass)
-		d.c.ObserveDraft(spec.Computed, []int{1}, price)
+		d.c.ObserveDraft(spec.Computed, []int{1}, 0, price)
 	}
 	for i := range batch {
 		batch[i].Sources = spec.Sources(0).With(spec.Computed)

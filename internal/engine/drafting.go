@@ -28,6 +28,7 @@ type drafterPart struct {
 	keeps    bool       // it has a state of each sequence, and has to be fed all rows
 	runs     []spec.Run // of the round, as the part is called with them
 	late     []spec.Run // backlogs that are fed in this round
+	fed      int        // rows of them
 	depths   []int
 	to, from []backend.Tensor // rows that go to backlogs
 }
@@ -139,7 +140,8 @@ func (d *drafting) draft(costs bool) error {
 				r.Depth = chosen.Depth
 			}
 		}
-		if err := d.catchUp(k, costs); err != nil {
+		start, prepared := time.Now(), backend.PreparedBy(d.device)
+		if err := d.catchUp(k); err != nil {
 			return err
 		}
 		for i := range p.runs { // a lookup beside others is called for copies only
@@ -147,9 +149,11 @@ func (d *drafting) draft(costs bool) error {
 			busy = busy || r.Depth > 0 || (p.keeps || len(d.parts) == 1) && r.Hidden.Rows > 0
 		}
 		if !busy {
+			if costs {
+				d.spread(time.Since(start))
+			}
 			continue
 		}
-		start, prepared := time.Now(), backend.PreparedBy(d.device)
 		drafts, err := p.draft(d.seqs)
 		if err != nil {
 			return err
@@ -195,9 +199,9 @@ func (d *drafting) waits(k int, s *sequence, r *spec.Run) bool {
 // catchUp feeds part k the backlogs of sequences that do not wait any more, and has the rows of those that
 // wait go to their backlogs. If a backlog has no space left, it is fed too, unless the part is idle: then older rows are
 // dropped, half of the backlog at least. A head that lacks rows drafts nearly as well: see docs/speculation.md.
-func (d *drafting) catchUp(k int, costs bool) error {
+func (d *drafting) catchUp(k int) error {
 	p := &d.parts[k]
-	p.late, p.to, p.from = p.late[:0], p.to[:0], p.from[:0]
+	p.late, p.to, p.from, p.fed = p.late[:0], p.to[:0], p.from[:0], 0
 	if !p.keeps {
 		return nil
 	}
@@ -205,12 +209,8 @@ func (d *drafting) catchUp(k int, costs bool) error {
 		d.keepRows(k, s, &p.runs[i])
 	}
 	if len(p.late) > 0 {
-		start := time.Now()
 		if _, err := p.Draft(p.late); err != nil {
 			return err
-		}
-		if costs {
-			d.spread(time.Since(start))
 		}
 	}
 	backend.CopyEach(d.device, p.to, p.from) // after the old contents have been fed
@@ -230,7 +230,7 @@ func (d *drafting) keepRows(k int, s *sequence, r *spec.Run) {
 		late := *r
 		late.Text, late.Hidden, late.Depth = r.Text[:len(r.Text)-rows], m.backlog.Tensor(), 0
 		s.pair(&late)
-		p.late = append(p.late, late)
+		p.late, p.fed = append(p.late, late), p.fed+late.Hidden.Rows
 		m.backlog.Keep(0)
 	}
 	if !waits || rows > m.backlog.Free() {
@@ -259,9 +259,8 @@ func (d *drafting) spread(took time.Duration) {
 	}
 }
 
-// observe reports the time of drafting to the controller, unless rows of prompts were fed with it,
-// or none at all, or it is not typical: the next call of the kind will take less, or the device was still
-// busy with backlogs.
+// observe reports the time of drafting and of feeding backlogs to the controller, unless rows of prompts were fed with it,
+// or none at all, or it is not typical: the next call of the kind will take less.
 func (d *drafting) observe(k int, drafts []spec.Draft, took time.Duration, typical bool) {
 	p := &d.parts[k]
 	p.depths = p.depths[:0]
@@ -281,7 +280,7 @@ func (d *drafting) observe(k int, drafts []spec.Draft, took time.Duration, typic
 	if rows == 0 {
 		return
 	}
-	if d.spread(took); typical && len(p.late) == 0 && spec.Source(k).Computed() {
-		d.controller.ObserveDraft(spec.Source(k), p.depths, took)
+	if d.spread(took); typical && spec.Source(k).Computed() {
+		d.controller.ObserveDraft(spec.Source(k), p.depths, p.fed, took)
 	}
 }

@@ -78,7 +78,7 @@ func (m *imagined) decode(c *spec.Controller, x *taped, head bool, lookup *ngram
 				depth = len(drafts[0].Tokens)
 			}
 			drafting = 0.03 + m.draft*float64(depth)
-			c.ObserveDraft(spec.Computed, []int{depth}, time.Duration(drafting*step))
+			c.ObserveDraft(spec.Computed, []int{depth}, 0, time.Duration(drafting*step))
 		}
 		c.Trim(runs, records, drafts)
 		n, accepted := len(drafts[0].Tokens), 0

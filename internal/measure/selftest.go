@@ -196,7 +196,7 @@ func (t *selfTest) finish() *SelfTestResult {
 	r.StepTime = duration(costs[1])
 	for depth, times := range t.draftings {
 		for range times {
-			c.ObserveDraft(t.source, []int{depth}, duration(Median(times)))
+			c.ObserveDraft(t.source, []int{depth}, 0, duration(Median(times)))
 		}
 	}
 	r.DraftTime = duration(Median(t.draftings[testDepth])) / testDepth

@@ -6,60 +6,76 @@ import (
 	"github.com/foretoken/foretoken/internal/cost"
 )
 
-// compete chooses the drafter of the round. A call costs about as much for one run as for all of them, so all runs have the
-// same drafter. A new drafter has some rounds to itself, in which its costs are measured.
-func (c *Controller) compete(offered Sources) {
-	if !offered.Has(Computed) || !offered.Has(Beside) {
-		return
-	}
+const firstRounds = 24 // that a drafter has before it is compared with another
+
+// priors are the chances of a first draft before anything is known: for copies as counted in
+// program text and prose, for drafters as their makers report.
+var priors = [numSources]float64{Computed: 0.7, Beside: 0.72, CopyOf2: 0.35, CopyOf3: 0.45, CopyOf4: 0.6, CopyOf8: 0.75}
+
+// frequency counts how often something happens and forgets.
+type frequency struct{ hits, n float64 }
+
+func (f *frequency) add(hit, forget float64) {
+	f.fade(forget)
+	f.hits, f.n = f.hits+hit, f.n+1
+}
+
+func (f *frequency) fade(forget float64) { f.hits, f.n = f.hits*(1-forget), f.n*(1-forget) }
+
+// given is the frequency, if prior was expected of it and counts like weight observations.
+func (f *frequency) given(prior, weight float64) float64 {
+	return (prior*weight + f.hits) / (weight + f.n)
+}
+
+// compete chooses the drafter of the round, the one with more expected tokens per second. A call costs about as much for one run as for
+// all of them, so all runs have the same drafter. A new drafter has some rounds to itself, in which its costs are measured.
+func (c *Controller) compete() {
 	most := math.Inf(-1)
 	for s := range Source(cost.Drafters) {
-		c.tried[s] *= 1 - idleRate
-		gains := c.chances(new(Record), s, 0, c.most(s), 1)
-		value := c.worth(s, gains[:c.most(s)], 0)
 		if c.begun[s] < firstRounds {
-			value = math.Inf(1)
+			c.begun[s]++
+			c.drafter = s
+			return
 		}
-		if value > most {
+		gains := c.chances(new(Record), s, 0, c.most(s))
+		if value := c.worth(s, gains[:c.most(s)], 0); value > most {
 			c.drafter, most = s, value
 		}
 	}
-	c.begun[c.drafter] = min(c.begun[c.drafter]+1, firstRounds)
 }
 
-// source sets the most promising source of a run: the drafter of the round or a copy. It returns the maximum number
-// of its drafts and their gains. With a fixed depth, equal requests have equal drafts, so the source
-// does not depend on measurements.
-func (c *Controller) source(r *Record, run *Run) (limit int, gains [MaxCopy]float64) {
+// source is the most promising offer for a run: of the drafter of the round or a copy. With a fixed depth, equal requests have equal
+// drafts, so the source does not depend on measurements.
+func (c *Controller) source(run *Run, r *Record) offer {
 	fixed, ok := r.Fixed.Fixed()
 	steady := ok || run.Dists // distributions shape the text, which must not depend on measurements
-	limit, best := run.Known, math.Inf(-1)
+	best, most := offer{Source: run.Source, limit: run.Known}, math.Inf(-1)
 	for s := range Source(numSources) {
 		if !run.Sources.Has(s) || !steady && s.Computed() && s != c.drafter && run.Sources.Has(c.drafter) {
 			continue
 		}
-		depth := max(min(c.most(s), run.Depth), run.Known)
+		limit := max(min(c.most(s), run.Depth), run.Known)
 		if ok {
-			depth = min(depth, run.Known+fixed)
+			limit = min(limit, run.Known+fixed)
 		}
-		g := c.chances(r, s, run.Known, depth, 0)
-		value := priors[s]
+		gains, value := c.chances(r, s, run.Known, limit), priors[s]
 		if !steady {
-			value = c.worth(s, g[:depth], run.Known)
+			value = c.worth(s, gains[:limit], run.Known)
 		}
-		if value > best {
-			run.Source, limit, best, gains = s, depth, value, g
+		if value > most {
+			best, most = offer{s, limit, gains}, value
 		}
 	}
-	return limit, gains
+	return best
 }
 
 // worth is what a run gains by drafts of a source, in tokens, as if all runs of the batch were alike.
 func (c *Controller) worth(s Source, gains []float64, known int) (most float64) {
 	sum, each := 0.0, 0.0
 	if s.Computed() {
-		first := c.Draft(int(s), 1, c.runs) * c.each
-		each = c.Draft(int(s), c.steps(s, 2), 2*c.runs)*c.each - first
+		run := c.price / float64(c.runs)
+		first := c.Draft(int(s), 1, c.runs, 0) * run
+		each = c.Draft(int(s), c.steps(s, 2), 2*c.runs, 0)*run - first
 		sum = each - first
 	}
 	for j := known; j < len(gains); j++ {
@@ -83,21 +99,17 @@ func (c *Controller) most(s Source) int {
 // chances are the gains of a source's first drafts: the probability that draft j and all before it
 // are accepted. That of draft j after them is the sequence's own acceptance, weighed against
 // that of all sequences, weighed against that of the draft before. The first known ones are certain.
-// With hope, each chance is that many standard deviations higher, if the drafter has been tried as often as of late.
-func (c *Controller) chances(r *Record, s Source, known, depth int, hope float64) (gains [MaxCopy]float64) {
-	const shared, own = 4, 16
-	p, hoped, all := priors[s], 1.0, 1.0
+func (c *Controller) chances(r *Record, s Source, known, depth int) (gains [MaxCopy]float64) {
+	const shared, own = 4, 16 // observations that the expected frequency counts like
+	p, all := priors[s], 1.0
 	for j := range depth {
 		if j < MaxDepth {
 			p = r.accepted[s][j].given(c.accepted[s][j].given(p, shared), own)
-			if hoped = p; hope > 0 {
-				hoped += hope * math.Sqrt(p*(1-p)/(shared+c.tried[s]))
-			}
 		}
 		if j >= known {
-			all *= hoped
+			all *= p
 		}
-		gains[j] = min(all, 1)
+		gains[j] = all
 	}
 	return gains
 }

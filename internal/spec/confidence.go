@@ -5,9 +5,8 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// calibration is the acceptance rate of draft tokens by their drafter's own probability of them: the first row for all
-// positions, the others for one position each.
-type calibration [1 + MaxDepth][bins]frequency
+// calibration is the acceptance rate of draft tokens by their drafter's own probability of them.
+type calibration [bins]frequency
 
 const (
 	bins     = 16
@@ -23,25 +22,18 @@ func bin(p float32) int {
 	return min(max(int(bins/2+exactmath.Log(x/(1-x))/binWidth), 0), bins-1)
 }
 
-// count counts draft j, with the drafter's probability p.
-func (c *calibration) count(j int, p float32, hit float64) {
-	for _, row := range [...]int{0, 1 + j} {
-		c[row][bin(p)].add(hit, acceptRate)
-	}
-}
+// count counts a draft with the drafter's probability p.
+func (c *calibration) count(p float32, hit float64) { c[bin(p)].add(hit, acceptRate) }
 
-// chance is that of draft j, with the drafter's probability p, if those before it are accepted, where mean is expected of all.
-func (c *calibration) chance(j int, p float32, mean float64) float64 {
-	const all, own = 4, 16 // drafts that the mean counts like, and those of all positions
-	return c[1+j][bin(p)].given(c[0][bin(p)].given(mean, all), own)
+// chance is that of a draft with the drafter's probability p, if those before it are accepted, where mean is expected of all.
+func (c *calibration) chance(p float32, mean float64) float64 {
+	return c[bin(p)].given(mean, 4)
 }
 
 // selection is the state of a round in which drafts are chosen by their own chances.
 type selection struct {
 	calibrations [cost.Drafters]calibration
-	gains        [][MaxCopy]float64               // by run, on average
 	more         []func([]float32) bool           // by run
-	from         []Source                         // by run
 	least        [cost.Drafters][MaxDepth]float64 // that a draft must be expected to gain, by position
 	asked        [cost.Drafters]bool              // the drafter asks before each step, or has a probability for each draft of a block
 }
@@ -49,12 +41,12 @@ type selection struct {
 // chanceOf is the chance of draft j of run i, if those before it are accepted. A draft without a probability of its own
 // has the mean chance, and a known token is certain.
 func (c *Controller) chanceOf(i, j int, probs []float32) float64 {
-	mean := c.gains[i][j]
+	mean := c.offers[i].gains[j]
 	if j > 0 {
-		mean /= c.gains[i][j-1]
+		mean /= c.offers[i].gains[j-1]
 	}
 	if mean < 1 && j < len(probs) {
-		return c.calibrations[c.from[i]].chance(min(j, MaxDepth-1), probs[j], mean)
+		return c.calibrations[c.offers[i].Source].chance(probs[j], mean)
 	}
 	return mean
 }
@@ -64,7 +56,7 @@ func (c *Controller) ask(i int) func([]float32) bool {
 	for len(c.more) <= i {
 		i := len(c.more)
 		c.more = append(c.more, func(probs []float32) bool {
-			s := c.from[i]
+			s := c.offers[i].Source
 			c.asked[s] = true
 			gain, n := 1.0, min(len(probs), MaxDepth-1)
 			for j := range n + 1 {
@@ -82,11 +74,11 @@ func (c *Controller) whole() bool { return c.left >= trialRounds && c.left < 2*t
 
 // deepen lets a head go on with drafts that are likely to be accepted, and end earlier with others. A step of the head
 // is shared by the runs that were to have it anyway; another one is borne by the run that asks for it.
-func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
+func (c *Controller) deepen(batch []Run, records []*Record, plain, n int) {
 	if n == 0 || c.whole() {
 		return
 	}
-	row := (c.Pass(base.rows+n) - c.Pass(base.rows)) / float64(n)
+	row := (c.Pass(plain+n) - c.Pass(plain)) / float64(n)
 	for s := range c.least {
 		for j := range c.least[s] {
 			runs := 0
@@ -96,7 +88,7 @@ func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
 				}
 			}
 			runs = max(runs, 1)
-			c.least[s][j] = c.price * (row + (c.Draft(s, 2, 2*runs)-c.Draft(s, 1, runs))/float64(runs))
+			c.least[s][j] = c.price * (row + (c.Draft(s, 2, 2*runs, 0)-c.Draft(s, 1, runs, 0))/float64(runs))
 		}
 	}
 	for i, r := range records {
@@ -105,9 +97,9 @@ func (c *Controller) deepen(batch []Run, records []*Record, base *plan, n int) {
 			switch run.More = c.ask(i); {
 			case !c.asked[s]:
 			case c.Blocks[s] == 0:
-				run.Depth = c.limits[i]
+				run.Depth = c.offers[i].limit
 			default: // Trim decides: a draft that is cut costs no row of a pass
-				for run.Depth < c.limits[i] && c.gains[i][run.Depth] > c.price*c.Draft(int(s), 0, 1) {
+				for run.Depth < c.offers[i].limit && c.offers[i].gains[run.Depth] > c.price*c.Draft(int(s), 0, 1, 0) {
 					run.Depth++
 				}
 			}

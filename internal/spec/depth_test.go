@@ -77,7 +77,7 @@ func (w *world) live(c *Controller, rng *rand.Rand, records []*Record, rounds in
 			t.copies++
 		}
 		t.ms += w.verify(rows) + w.draft(deepest, runs)
-		c.ObserveDraft(Computed, depths, jitter(w.draft(deepest, runs)))
+		c.ObserveDraft(Computed, depths, 0, jitter(w.draft(deepest, runs)))
 		c.ObservePass(rows, jitter(w.verify(rows)))
 		for i, r := range batch {
 			accepted := 0
@@ -110,24 +110,29 @@ func (w *world) expected(depths ...int) float64 {
 
 // TestControllerFollowsChange lets acceptance fall to almost nothing and rise again.
 func TestControllerFollowsChange(t *testing.T) {
-	p := []float64{0.85}
-	w := &world{verify: linear(0.08), draft: head(0.15, 0.05), accepts: func(int, Source) []float64 { return p }, noise: 0.1}
-	rng := rand.New(rand.NewPCG(7, 8))
-	c, r := NewController(), &Record{}
-	w.live(c, rng, []*Record{r}, 1000)
-	for _, next := range []float64{0.02, 0.9, 0.02, 0.7} {
-		p = []float64{next}
-		w.live(c, rng, []*Record{r}, 1000) // time to notice
-		late := w.live(c, rng, []*Record{r}, 500)
-		best := 0
-		for d := range MaxDepth + 1 {
-			if w.expected(d) > w.expected(best) {
-				best = d
+	const seeds, changes = 4, 4
+	mean := 0.0
+	for seed := range uint64(seeds) {
+		p := []float64{0.85}
+		w := &world{verify: linear(0.08), draft: head(0.15, 0.05), accepts: func(int, Source) []float64 { return p }, noise: 0.1}
+		rng := rand.New(rand.NewPCG(7+seed, 8))
+		c, r := NewController(), &Record{}
+		w.live(c, rng, []*Record{r}, 1000)
+		for _, next := range [changes]float64{0.02, 0.9, 0.02, 0.7} {
+			p = []float64{next}
+			w.live(c, rng, []*Record{r}, 700) // time to notice
+			late := w.live(c, rng, []*Record{r}, 500)
+			best := 0.0
+			for d := range MaxDepth + 1 {
+				best = max(best, w.expected(d))
+			}
+			if mean += late.rate() / best / seeds / changes; late.rate() < 0.92*best {
+				t.Errorf("drafts accepted in %v: %.3f of the best rate; depths taken %v", next, late.rate()/best, late.depths)
 			}
 		}
-		if late.rate() < 0.92*w.expected(best) {
-			t.Errorf("drafts accepted in %v: %.3f of the best rate, at depth %d; depths taken %v", next, late.rate()/w.expected(best), best, late.depths)
-		}
+	}
+	if mean < 0.98 {
+		t.Errorf("%.3f of the best rate on average", mean)
 	}
 }
 
@@ -229,7 +234,7 @@ func TestControllerIsSaneWhateverItHears(t *testing.T) {
 				depths[i] = rng.IntN(MaxDepth + 3)
 			}
 			c.ObservePass(rng.IntN(300), durations[rng.IntN(len(durations))])
-			c.ObserveDraft(Computed, depths, durations[rng.IntN(len(durations))])
+			c.ObserveDraft(Computed, depths, 0, durations[rng.IntN(len(durations))])
 		}
 		for _, r := range records {
 			c.Settle(&r.Stats)
@@ -320,15 +325,23 @@ func TestControllerDoubtsWhatItMeasuredLongAgo(t *testing.T) {
 // other one still finds its depth.
 func TestControllerExploresBesideFixedDepths(t *testing.T) {
 	w := &world{verify: linear(0.05), draft: head(0.05, 0.02), accepts: alike(0.8), noise: 0.1}
-	c, records := NewController(), []*Record{{}, {Fixed: 2}}
-	rng := rand.New(rand.NewPCG(17, 18))
-	w.live(c, rng, records, 300)
 	best := 0.0
 	for d := range MaxDepth + 1 {
 		best = max(best, w.expected(d, 2))
 	}
-	if late := w.live(c, rng, records, 1000); late.rate() < 0.95*best || math.Abs(late.mean[1]-2) > 1e-9 {
-		t.Errorf("%.3f of the best rate, depths %v, mean %.2f", late.rate()/best, late.depths, late.mean)
+	const seeds = 12
+	mean := 0.0
+	for seed := range uint64(seeds) {
+		c, records := NewController(), []*Record{{}, {Fixed: 2}}
+		rng := rand.New(rand.NewPCG(17+seed, 18))
+		w.live(c, rng, records, 300)
+		late := w.live(c, rng, records, 1000)
+		if mean += late.rate() / best / seeds; late.rate() < 0.94*best || math.Abs(late.mean[1]-2) > 1e-9 {
+			t.Errorf("%.3f of the best rate, depths %v, mean %.2f", late.rate()/best, late.depths, late.mean)
+		}
+	}
+	if mean < 0.98 {
+		t.Errorf("%.3f of the best rate on average", mean)
 	}
 }
 

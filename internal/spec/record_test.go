@@ -11,12 +11,12 @@ import (
 // shows. The batches have sequences of different acceptance, fixed depths, copies, known tokens, and probabilities.
 func TestRoundsOnRecord(t *testing.T) {
 	want := [][5]float64{
-		{910, 60054, 73, 2.24923555, 0.314465762},
-		{1265, 113079, 74, 3.34186775, 0.457481668},
-		{1679, 182162, 70, 4.30770376, 0.609516617},
-		{2799, 573212, 68, 5.67692664, 0.881637989},
-		{1166, 104075, 71, 3.44983978, 0.834021916},
-		{980, 67107, 71, 2.56652198, 0.363970284},
+		{969, 64946, 62, 2.24098742, 0.310189106},
+		{1306, 117032, 72, 3.77127128, 0.445718188},
+		{1545, 161453, 72, 4.36777356, 0.59503532},
+		{2533, 418376, 74, 5.54901916, 0.892548523},
+		{1176, 105647, 68, 3.50082524, 0.872408336},
+		{979, 66958, 72, 2.58461829, 0.356652104},
 	}
 	for i, n := range []int{1, 2, 4, 8, 3, 1} {
 		c, records := NewController(), make([]*Record, n)
@@ -56,7 +56,7 @@ func TestRoundsOnRecord(t *testing.T) {
 			for _, d := range depths {
 				deepest, total = max(deepest, d), total+d
 			}
-			c.ObserveDraft(Computed, depths, time.Duration(1e6*(0.2+0.5*float64(deepest)+0.1*float64(total))))
+			c.ObserveDraft(Computed, depths, 0, time.Duration(1e6*(0.2+0.5*float64(deepest)+0.1*float64(total))))
 			c.Trim(batch, records, drafts)
 			for j := range drafts {
 				d := len(drafts[j].Tokens)

@@ -20,7 +20,7 @@ func headMachine(r *Record) *Controller {
 				for i := range depths {
 					depths[i] = depth
 				}
-				c.ObserveDraft(Computed, depths, time.Duration(depth)*time.Millisecond)
+				c.ObserveDraft(Computed, depths, 0, time.Duration(depth)*time.Millisecond)
 			}
 		}
 		for i := range 5 {

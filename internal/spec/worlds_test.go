@@ -154,9 +154,14 @@ func (s *simulation) drafted(depths []int) (ms float64) {
 	return ms
 }
 
+// place is random numbers of a token of a sequence.
+func place(seed uint64, id, token int, use Source) *rand.Rand {
+	return rand.New(rand.NewPCG(seed<<8+uint64(use), uint64(id<<32+token)))
+}
+
 // draft makes the drafts of a batch, and returns the chances of their tokens.
-func (s *simulation) draft(rng *rand.Rand, batch []Run) (drafts []Draft, chances [][]float64) {
-	for _, run := range batch {
+func (s *simulation) draft(seed uint64, ids, made []int, batch []Run) (drafts []Draft, chances [][]float64) {
+	for i, run := range batch {
 		var d Draft
 		var list []float64
 		for j := range run.Depth {
@@ -165,6 +170,7 @@ func (s *simulation) draft(rng *rand.Rand, batch []Run) (drafts []Draft, chances
 			}
 			a := s.chance(run.Source, j)
 			if s.prob != nil && run.Source.Computed() {
+				rng := place(seed, ids[i], made[i]+j, 1+run.Source)
 				if !s.alike {
 					a = math.Pow(rng.Float64(), 1/a-1) // the mean is the same
 				}
@@ -180,22 +186,25 @@ func (s *simulation) draft(rng *rand.Rand, batch []Run) (drafts []Draft, chances
 // run simulates rounds and returns, of the first and of all later ones, the time that the best fixed depths are
 // expected to take for the same tokens over the time taken.
 func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) {
-	rng := rand.New(rand.NewPCG(seed, 77))
 	c := NewController()
 	c.Blocks[Beside] = 16
 	if s.drafts > 0 {
 		c.Blocks[Beside] = s.drafts
 	}
 	var records []*Record
-	var made []int
+	var ids, made []int
+	born := 0
+	birth := func() int { born++; return born }
 	var waiting [][2]int // rows, by drafter
 	var ideal, taken [2]float64
 	seen, drafted := map[int]int{}, false // passes by size
-	measured := func(ms, speed float64) time.Duration {
+	// Measurements and texts are random by round and position: they do not depend on what is chosen.
+	measured := func(round, kind int, ms, speed float64) time.Duration {
+		rng := rand.New(rand.NewPCG(seed, uint64(round<<4+kind)))
 		if rng.Float64() < s.bursts {
 			ms *= 3
 		}
-		if s.stops > 0 && rng.Float64() < s.stops {
+		if rng.Float64() < s.stops {
 			ms += 20
 		}
 		return time.Duration(ms * speed * math.Exp(s.noise*rng.NormFloat64()) * 1e6)
@@ -203,14 +212,14 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 	for round := range rounds {
 		for n := s.size(round); len(records) != n; {
 			if len(records) < n {
-				records, made, waiting = append(records, &Record{}), append(made, 0), append(waiting, [2]int{})
+				records, ids, made, waiting = append(records, &Record{}), append(ids, birth()), append(made, 0), append(waiting, [2]int{})
 			} else {
-				records, made, waiting = records[1:], made[1:], waiting[1:]
+				records, ids, made, waiting = records[1:], ids[1:], made[1:], waiting[1:]
 			}
 		}
 		batch := make([]Run, len(records))
 		for i := range batch {
-			batch[i] = Run{Depth: MaxCopy, Sources: s.offered(seed, i, made[i])}
+			batch[i] = Run{Depth: MaxCopy, Sources: s.offered(seed, ids[i], made[i])}
 		}
 		rests := c.Rests(len(batch))
 		if rests {
@@ -219,29 +228,28 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		} else {
 			c.Choose(batch, records)
 		}
-		drafts, chances := s.draft(rng, batch)
+		drafts, chances := s.draft(seed, ids, made, batch)
 		speed := 1.0
 		if s.speed != nil {
 			speed = s.speed(round)
 		}
 		ms, depths := s.calls(batch, drafts)
-		late := 0.0
-		for i := range batch {
-			for k := range ms {
+		for k := range ms {
+			fed := 0
+			for i := range batch {
 				if waiting[i][k] = min(waiting[i][k]+1, 24); depths[k][i] > 0 {
-					late += s.again * float64(waiting[i][k]-1)
+					fed += waiting[i][k] - 1
 					waiting[i][k] = 0
 				}
 			}
-		}
-		for k := range ms[:min(len(depths), 1+int(s.sources))] { // without rivals, one measurement
-			c.ObserveDraft(Source(k), depths[k], measured(ms[k], speed))
+			ms[k] += s.again * float64(fed)
+			c.ObserveDraft(Source(k), depths[k], fed, measured(round, 1+k, ms[k], speed))
 		}
 		if !rests {
 			c.Trim(batch, records, drafts)
 			taken[min(round/early, 1)] += s.choice
 			if s.choice > 0 {
-				c.Chosen(measured(s.choice, speed))
+				c.Chosen(measured(round, 3, s.choice, speed))
 			}
 		}
 		rows := len(batch)
@@ -259,34 +267,30 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 			pass *= s.after
 		}
 		drafted = rows > len(batch)
-		took := measured(pass, speed)
+		took := measured(round, 0, pass, speed)
 		if seen[rows] < 2 && s.records {
 			took = 0
 		}
 		seen[rows]++
 		c.ObservePass(rows, took)
-		tokens := float64(len(drafts)) // expected, if sources are compared
+		tokens := float64(len(drafts)) // expected
 		for i, d := range drafts {
 			accepted, all := 0, 1.0
-			for accepted < len(d.Tokens) && rng.Float64() < chances[i][accepted] {
+			for accepted < len(d.Tokens) && place(seed, ids[i], made[i]+accepted, 0).Float64() < chances[i][accepted] {
 				accepted++
 			}
-			if s.sources == 0 {
-				tokens += float64(accepted)
-			} else {
-				for _, p := range chances[i][:len(d.Tokens)] {
-					all *= p
-					tokens += all
-				}
+			for _, p := range chances[i][:len(d.Tokens)] {
+				all *= p
+				tokens += all
 			}
 			c.Report(records[i], Outcome{Drafted: len(d.Tokens), Accepted: accepted, Tokens: 1 + accepted})
 			if made[i] += 1 + accepted; s.length > 0 && made[i] >= s.length {
-				records[i], made[i] = &Record{}, 0
+				records[i], ids[i], made[i] = &Record{}, birth(), 0
 			}
 		}
 		part := min(round/early, 1)
-		ideal[part] += float64(tokens) / s.best(round, len(batch))
-		taken[part] += ms[0] + ms[1] + pass + late
+		ideal[part] += tokens / s.best(round, len(batch))
+		taken[part] += ms[0] + ms[1] + pass
 	}
 	return ideal[0] / taken[0], ideal[1] / taken[1]
 }
@@ -394,7 +398,7 @@ func simulations() []simulation {
 // least, 0.98 where that is plain decoding, 0.99 where choices take time as well, and 0.98 in the mean of all.
 func TestWorlds(t *testing.T) {
 	const early, rounds = 200, 800
-	seeds := 1
+	seeds := 2
 	if long {
 		seeds = 8
 	}
@@ -485,12 +489,12 @@ func contests() []simulation {
 }
 
 // TestSourcesCompete compares a controller that has a head, a block drafter and copies with those that have one of them. After 200
-// rounds it is at most 1 % slower than the fastest of them in the mean of all worlds. With the costs of an H200 it is at most 3 %
-// slower in any world, and at most 2 % in the mean of twelve seeds.
+// rounds it is at most 2 % slower than the fastest of them in any world and 0.5 % in the mean of all. In one world it may be 6 % slower:
+// the drafters are equally good on average, but the head can stop when it is not sure, which averages do not tell.
 func TestSourcesCompete(t *testing.T) {
 	worlds := contests()
 	const rounds = 1000
-	seeds := 1
+	seeds := 2
 	if long {
 		seeds = 12
 	}
@@ -507,18 +511,16 @@ func TestSourcesCompete(t *testing.T) {
 				rates[k] += rate / float64(seeds)
 			}
 		}
-		share, least := rates[3]/slices.Max(rates[:3]), 0.96
-		if s.drafts > 0 {
-			if least = 0.97; long {
-				least = 0.98
-			}
+		share, least := rates[3]/slices.Max(rates[:3]), 0.98
+		if s.name == "1: as good, but slower" {
+			least = 0.94
 		}
 		t.Logf("%-28s head %.3f  block %.3f  copies %.3f  all %.3f: %.3f", s.name, rates[0], rates[1], rates[2], rates[3], share)
 		if mean += min(share, 1) / float64(len(worlds)); share < least {
 			t.Errorf("%s: %.3f of the fastest source, want %v", s.name, share, least)
 		}
 	}
-	if t.Logf("%.4f of the fastest source on average", mean); mean < 0.99 {
+	if t.Logf("%.4f of the fastest source on average", mean); mean < 0.995 {
 		t.Errorf("%.4f of the fastest source on average", mean)
 	}
 }
