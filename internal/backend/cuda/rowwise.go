@@ -115,7 +115,11 @@ func (b *Backend) LayerNorm(dst, x, gain, bias backend.Tensor, eps float32) {
 func (b *Backend) NormAdd(dst, x, gain backend.Tensor, eps, scale float32) {
 	backend.CheckNormAdd(dst, x, gain)
 	b.begin()
-	b.launch("rowwise.norm_add", grid{x: x.Rows, threads: 512, shared: 4 * x.Cols}, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, scale)
+	g := grid{x: x.Rows, threads: 512, shared: (4*x.Cols + 15) &^ 15}
+	if x.Rows <= 48 && dst.Mem != x.Mem {
+		g.y = min(8, (x.Cols+511)/512)
+	}
+	b.launch("rowwise.norm_add", g, b.at(dst), dst.Stride, b.at(x), x.Stride, b.at(gain), x.Cols, eps, scale)
 }
 
 // Cap sets the numbers of x to c·tanh(x/c).

@@ -244,15 +244,24 @@ extern "C" __global__ void __launch_bounds__(256) swiglu_super(float *dst, int d
 
 // Kernel norm_add: RMSNorm added to a residual, and the sum multiplied with a scale.
 // Layout: float32 rows.
-// Grid: x: rows.
+// Grid: x: rows, y: parts of a row, each of which sums the whole row of x.
 // Sums: as in rms_norm.
+//
+// norm_add: what a thread adds to is on its way while the row is summed.
 extern "C" __global__ void __launch_bounds__(512) norm_add(float *dst, int dstStride, const float *x, int stride, const float *gain, int cols, float eps, float scale) {
-  extern __shared__ float row[];
+  extern __shared__ float4 vectors[];
   __shared__ float upper[33];
   release();
+  const int first = blockIdx.y * blockDim.x + threadIdx.x, step = gridDim.y * blockDim.x;
+  float *row = (float *)vectors, *y = dst + (size_t)blockIdx.x * dstStride;
+  float g = first < cols ? gain[first] : 0.0f;
   await();
   const float *from = x + (size_t)blockIdx.x * stride;
-  for (int i = threadIdx.x; i < cols; i += blockDim.x) row[i] = from[i];
+  float old = first < cols ? y[first] : 0.0f;
+  if (((size_t)from & 15) == 0 && cols % 4 == 0)
+    for (int i = threadIdx.x; i < cols / 4; i += blockDim.x) vectors[i] = ((const float4 *)from)[i];
+  else
+    for (int i = threadIdx.x; i < cols; i += blockDim.x) row[i] = from[i];
   __syncthreads();
   float s = 0.0f;
   if (threadIdx.x < 64) {
@@ -260,8 +269,13 @@ extern "C" __global__ void __launch_bounds__(512) norm_add(float *dst, int dstSt
     for (int i = threadIdx.x; i < cols; i += 64) s = fused(row[i], row[i], s);
   }
   const float by = rsqrt32(add(quot(wideSum(s, upper), (float)cols), eps));
-  float *y = dst + (size_t)blockIdx.x * dstStride;
-  for (int i = threadIdx.x; i < cols; i += blockDim.x) y[i] = mul(add(y[i], mul(mul(row[i], by), gain[i])), scale);
+#pragma unroll 1
+  for (int i = first; i < cols; i += step) {
+    const int next = i + step;
+    const float v = mul(add(old, mul(mul(row[i], by), g)), scale);
+    if (next < cols) g = gain[next], old = y[next];
+    y[i] = v;
+  }
 }
 
 // Kernel cap: c·tanh(x/c), in place. Minus infinity stays.
