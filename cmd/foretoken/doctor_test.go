@@ -66,7 +66,7 @@ func TestInspectAndDoctorOfDamage(t *testing.T) {
 
 func TestDoctorReports(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "report.html")
-	o := runIn(t, nil, "doctor", "tiny", "--threads", "1", "--drafter", golden.TinyDrafter(t).Dir, "--html", page)
+	o := runIn(t, nil, "doctor", "tiny", "--threads", "1", "--limit", "1ms", "--drafter", golden.TinyDrafter(t).Dir, "--html", page)
 	said := strings.Join(strings.Fields(o.out), " ")
 	if o.code != exitOK || !strings.Contains(said, "verdict The model and its head are intact") || !strings.Contains(said, "The DSpark drafter is intact") || !strings.Contains(o.out, "####") || strings.Contains(o.out, "█") {
 		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.err)
