@@ -11,7 +11,7 @@ import "fmt"
 const (
 	ArithmeticVersion        = 3
 	OperationBits     uint64 = 0x6c6333482c168f08 // digest of the bits of TestBitsAreTheSameEverywhere
-	NetworkBits       uint64 = 0x170a8f2e1db87dc7 // digest of the bits of TestNetworkBitsAreRecorded
+	NetworkBits       uint64 = 0x0b64b2b6ef0e8f34 // digest of the bits of TestNetworkBitsAreRecorded
 )
 
 // Arithmetic names the arithmetic: its version, and the digests of the bits recorded for it.

@@ -24,6 +24,7 @@ var modelCases = []struct {
 	{"dense", model.Options{}},
 	{"dense", model.Options{Quantize: 4}},
 	{"dense", model.Options{Quantize: 8, KVBits: 8}},
+	{"dense", model.Options{Quantize: 8, KVBits: 4}},
 	{"dense", model.Options{Compute: backend.Float32}},
 	{"moe", model.Options{Quantize: 5, KVBits: 32}},
 	{"moe", model.Options{Quantize: 6, Compute: backend.Float32, KVBits: 16}},
