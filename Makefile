@@ -6,10 +6,10 @@
 # Every module of this repository.
 MODULES := . internal/server/clienttest internal/batch/jetstream/natstest/server tools internal/backend/cpu/kernel/_gen
 
-# What make cross builds, and what make dist packs: with the tag cuda, a program that needs the
-# system's C library and finds NVIDIA's driver.
+# What make cross builds, and what make dist packs: with the tags cuda and vulkan, a program that needs the
+# system's C library and finds the drivers.
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
-ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda
+ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda linux/amd64:cuda,vulkan windows/amd64:cuda,vulkan
 
 # What lint checks beside this machine's: every file that this machine does not compile, so each system,
 # each processor and each build tag once. All platforms: make cross.
@@ -204,7 +204,7 @@ cross: ## build everything, examples included, for every platform
 	$(call stage,cross: $(PLATFORMS))
 	$(call on,go build -buildvcs=false ./...,$(PLATFORMS))
 
-dist: bin/dist ## pack builds for every platform, with and without CUDA, into dist/, with checksums and licenses
+dist: bin/dist ## pack builds for every platform, with and without CUDA and Vulkan, into dist/, with checksums and licenses
 	$(call stage,dist: $(ARCHIVES))
 	@bin/dist $(ARCHIVES)
 

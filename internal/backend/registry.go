@@ -109,11 +109,11 @@ func List() []Info { return devices.list() }
 // Known is nil if OpenNamed accepts each name of a list with commas. Otherwise it is the error.
 func Known(list string) error { return devices.knownAll(list) }
 
-// Others are the names of the devices of a kind that a machine has besides one, which is one of them.
+// Others are the names of the devices of a kind that a machine has besides one, which is one of them, without those that have to be named.
 func Others(name string) (list []string) {
 	kind, _, _ := strings.Cut(name, ":")
 	for _, i := range List() {
-		if k, _, several := strings.Cut(i.Name, ":"); several && k == kind && i.Name != name && i.Missing == "" {
+		if k, _, several := strings.Cut(i.Name, ":"); several && k == kind && i.Name != name && i.Missing == "" && !i.Manual {
 			list = append(list, i.Name)
 		}
 	}
@@ -263,14 +263,14 @@ func (r registry) open(name string, o Options) (b Backend, called string, err er
 		d, number := r.kind(name)
 		o.Number = number
 		b, err := d.Open(o)
-		return b, d.called(number), err
+		return b, d.called(o), err
 	}
 	var missing []error
 	o.Auto = true
 	for _, d := range r.having(o.ISA) {
 		b, err := d.Open(o)
 		if !errors.Is(err, ErrUnavailable) {
-			return b, d.called(0), err
+			return b, d.called(o), err
 		}
 		missing = append(missing, err)
 	}
@@ -280,13 +280,14 @@ func (r registry) open(name string, o Options) (b Backend, called string, err er
 	return nil, "", errors.Join(missing...)
 }
 
-// called is the name of the device of a number, as of Options.
-func (d *Device) called(number int) string {
+// called is the name of the device that was opened with options.
+func (d *Device) called(o Options) string {
 	if !d.Numbered {
 		return d.Name
 	}
+	number := o.Number
 	if number == 0 {
-		number = 1 + max(0, slices.IndexFunc(d.Probe(), func(i Info) bool { return i.Missing == "" }))
+		number = 1 + max(0, slices.IndexFunc(d.Probe(), func(i Info) bool { return i.Missing == "" && !(o.Auto && i.Manual) }))
 	}
 	return fmt.Sprintf("%s:%d", d.Name, number-1)
 }

@@ -121,6 +121,15 @@ func TestSeveralDevicesOfAKind(t *testing.T) {
 			t.Errorf("%q is %s, want %s", name, got, want)
 		}
 	}
+	d = fakeDevice("slow", 2, "")
+	d.Numbered = true
+	d.Probe = func() []Info { return []Info{{Manual: true}, {}} }
+	slow := registry{d}
+	for name, want := range map[string]string{"": "slow:1", "slow": "slow:0"} { // a device that has to be named
+		if _, called, err := slow.open(name, Options{}); err != nil || called != want {
+			t.Errorf("%q is %s, want %s: %v", name, called, want, err)
+		}
+	}
 	for list, want := range map[string]string{
 		"good:0,good:1,host": "", "good, good:1": "", "good:0,good:0": "", "": "", "auto": "",
 		"good:x":    "device good:x: not available in this build; use auto or good or host",

@@ -9,7 +9,7 @@ import (
 )
 
 func init() {
-	const missing = "built without Vulkan, which is in development: build foretoken with -tags vulkan"
+	const missing = "built without Vulkan: use a build with the tag vulkan"
 	backend.Register(backend.Device{
 		Name: "vulkan", Rank: rank, Numbered: true,
 		ISAs:  func() []string { return nil },
