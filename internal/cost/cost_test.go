@@ -156,6 +156,22 @@ func TestDraftsOnAPlane(t *testing.T) {
 	near(t, "the first one then", 10*m.Draft(0, 2, 2, 0), cost(2), 0.1)
 }
 
+// TestRowsFedLate has calls of both drafters, some of which feed rows first: their cost is told apart.
+func TestRowsFedLate(t *testing.T) {
+	m := measured(rand.New(rand.NewPCG(9, 10)), 20, 0, 1)
+	for range 60 {
+		for drafter := range Drafters {
+			for _, fed := range []int{0, 24, 96} {
+				m.ObserveDraft(drafter, 1, 4, fed, ms(2+0.05*float64(1+drafter)*float64(fed)))
+			}
+		}
+	}
+	for drafter := range Drafters {
+		near(t, "rows fed late", 10*m.Draft(drafter, 0, 0, 32), 1.6*float64(1+drafter), 0.05)
+		near(t, "drafts", 10*m.Draft(drafter, 1, 4, 0), 2, 0.05)
+	}
+}
+
 // TestPromptRows has a row of a prompt take a tenth of what one of a text does.
 func TestPromptRows(t *testing.T) {
 	var m Model
