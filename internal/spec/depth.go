@@ -241,8 +241,8 @@ func (c *Controller) take(run *Run, r *Record, x *candidate) {
 // rank makes the order of all drafts whose number is not fixed. By depth it is nearly sorted already.
 func (c *Controller) rank(batch []Run, records []*Record) {
 	for j := range MaxCopy {
-		for i, from := range c.offers {
-			if j >= batch[i].Known && j < from.limit && records[i].Fixed == DepthAuto {
+		for i := range c.offers {
+			if from := &c.offers[i]; j >= batch[i].Known && j < from.limit && records[i].Fixed == DepthAuto {
 				c.order = append(c.order, increment{i, j, from.gains[j]})
 			}
 		}
