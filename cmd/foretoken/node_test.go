@@ -232,7 +232,7 @@ func TestNodeMistakesAreExplained(t *testing.T) {
 	wrong := n.at + "#" + strings.Repeat("b", 32)
 	devices := func(args string) string { return "devices " + args }
 	explained(t, []mistake{
-		{devices("--node " + n.at), "-", 1, "node " + n.at + ": it asks for a key: give its fingerprint, "},
+		{devices("--node " + n.at), "-", 1, "node " + n.at + ": it asks for a token: give the file that it has"},
 		{devices("--node " + n.at + "#" + n.print), "-", 1, "it asks for a token: give the file that it has with --node-token"},
 		{devices("--node " + n.at + " --node-token " + other), "-", 1, "it has another token"},
 		{devices("--node " + wrong + " --node-token " + token), "-", 1, "its fingerprint is " + n.print},

@@ -160,7 +160,7 @@ func (f *nodeFlags) run(cmd *cobra.Command) (err error) {
 		return errors.Join(err, l.Close())
 	}
 	defer end()
-	log.Info("listening for a leader", "address", l.Addr().String(), "fingerprint", key.Fingerprint().String(), "device", name, "memory_bytes", memory.of(free), "tls", len(o.Leaders) > 0 || o.Token != nil)
+	log.Info("listening for a leader", "address", l.Addr().String(), "fingerprint", key.Fingerprint().String(), "device", name, "memory_bytes", memory.of(free))
 	go x.tell(ctx)
 	err = rescue.Do(func() error { return x.server.Serve(ctx, l) })
 	if ctx.Err() == nil || backend.Lost(err) {

@@ -72,14 +72,14 @@ func refusef(format string, args ...any) error { return &refusal{fmt.Sprintf(for
 
 // Check refuses addresses that cannot be connected to safely.
 func (d *Dialer) Check(a Address) error {
-	if d.plain(a) && !a.Local() {
+	if d.trusting(a) && !a.Local() {
 		return refusef("node %s is another machine: give the fingerprint that it prints at its start, %s#FINGERPRINT, or --node-token with a token that both share", a, a)
 	}
 	return nil
 }
 
-// plain reports whether nothing is known that a handshake could check.
-func (d *Dialer) plain(a Address) bool { return a.Node == Fingerprint{} && d.Token == nil }
+// trusting reports whether nothing is known that a handshake could check.
+func (d *Dialer) trusting(a Address) bool { return a.Node == Fingerprint{} && d.Token == nil }
 
 // Dial connects to a node and makes sure that it is the one meant. Errors do not name the node.
 func (d *Dialer) Dial(ctx context.Context, a Address) (_ *Conn, err error) {
@@ -102,25 +102,7 @@ func (d *Dialer) Dial(ctx context.Context, a Address) (_ *Conn, err error) {
 			_ = raw.Close() // the error is that of the handshake
 		}
 	}()
-	if d.plain(a) {
-		return d.greetPlain(a, raw)
-	}
 	return d.greet(ctx, a, raw)
-}
-
-// greetPlain is the handshake within this machine.
-func (d *Dialer) greetPlain(a Address, raw net.Conn) (*Conn, error) {
-	if !local(raw.RemoteAddr()) {
-		return nil, refusef("it is at %s, which is another machine: give its fingerprint, %s#FINGERPRINT, or a token that both share", raw.RemoteAddr(), a)
-	}
-	answer, err := exchange(raw, note{code: plainHello})
-	if err != nil {
-		return nil, explain(err)
-	}
-	if answer.code != accepted {
-		return nil, d.refused(a, answer.code)
-	}
-	return &Conn{Conn: raw}, nil
 }
 
 // exchange sends a hello and reads its answer.
@@ -131,8 +113,11 @@ func exchange(c net.Conn, hello note) (answer note, err error) {
 	return answer, answer.receive(c)
 }
 
-// greet is the handshake with TLS.
+// greet is the handshake.
 func (d *Dialer) greet(ctx context.Context, a Address, raw net.Conn) (*Conn, error) {
+	if d.trusting(a) && !local(raw.RemoteAddr()) {
+		return nil, refusef("it is at %s, which is another machine: give its fingerprint, %s#FINGERPRINT, or a token that both share", raw.RemoteAddr(), a)
+	}
 	config := d.Identity.config()
 	config.InsecureSkipVerify = true // the key is compared below, there are no names
 	var node Fingerprint
@@ -163,7 +148,7 @@ func (d *Dialer) greet(ctx context.Context, a Address, raw net.Conn) (*Conn, err
 	}
 	switch answer.code {
 	case accepted:
-		if a.Node == (Fingerprint{}) {
+		if a.Node == (Fingerprint{}) && d.Token != nil {
 			return nil, refusef("it has no token: start it with the token, or give its fingerprint, %s#FINGERPRINT, after comparing %s with what it prints at its start", a, node)
 		}
 	case acceptedToken:
@@ -175,16 +160,14 @@ func (d *Dialer) greet(ctx context.Context, a Address, raw net.Conn) (*Conn, err
 			return nil, refusef("it does not have the token: give both the same file")
 		}
 	default:
-		return nil, d.refused(a, answer.code)
+		return nil, d.refused(answer.code)
 	}
 	return &Conn{Conn: c, Peer: node}, nil
 }
 
 // refused is the error for an answer that is not accepted.
-func (d *Dialer) refused(a Address, code byte) error {
+func (d *Dialer) refused(code byte) error {
 	switch code {
-	case wantsTLS:
-		return refusef("it asks for a key: give its fingerprint, %s#FINGERPRINT, which it prints at its start, or the token that both share", a)
 	case wantsLeader:
 		return refusef("it does not know this leader: start it with --leader %s, or give both the same token", d.Identity.print)
 	case wantsToken:

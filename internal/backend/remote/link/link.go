@@ -6,7 +6,7 @@
 // hello and the node answers it, 37 bytes each: a mark, a code and the proof that the side
 // has the token. The proof is an HMAC over keying material of the session (RFC 5705) and both fingerprints, so
 // it is worth nothing in any other session: a machine that forwards it between two of its own is
-// refused. Connections within one machine may do without all of this.
+// refused. Within one machine keys need not be known.
 package link
 
 import (
@@ -30,17 +30,15 @@ const protocol = "foretoken-node/1"
 // handshakeTime bounds everything before a connection is given to its user.
 const handshakeTime = 10 * time.Second
 
-// mark begins a hello and its answer. No record of TLS does.
+// mark begins a hello and its answer.
 const mark = "ftn1"
 
 // Codes of hellos and of answers.
 const (
-	plainHello    = 'p' // without TLS
 	nakedHello    = 'n' // the leader has no token
 	tokenHello    = 't' // the leader's proof follows
 	accepted      = 'a' // the node has no token
 	acceptedToken = 'b' // the node's proof follows
-	wantsTLS      = 's'
 	wantsLeader   = 'l' // the fingerprint of this leader
 	wantsToken    = 'k'
 	wrongToken    = 'w'
@@ -78,11 +76,10 @@ func (n *note) receive(r io.Reader) error {
 	return nil
 }
 
-// Conn is a connection whose other side has proved who it is, or a plain one within this machine.
+// Conn is a connection whose other side has proved who it is, or is within this machine.
 type Conn struct {
 	net.Conn
-	// Peer is the fingerprint of the other side's key; the zero one without TLS.
-	Peer Fingerprint
+	Peer Fingerprint // of the other side's key
 }
 
 // roles are the labels of proofs: what one side sent is not the other's.

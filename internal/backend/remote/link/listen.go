@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"sync"
@@ -85,53 +84,13 @@ func (l *Listener) Secure(raw net.Conn) (c net.Conn, err error) {
 	return c, nil
 }
 
-// tlsRecord is the first byte of a TLS connection: the type of a record with a handshake.
-const tlsRecord = 0x16
-
-// begun is a connection of which the first byte was read.
-type begun struct {
-	net.Conn
-	first []byte
-}
-
-func (b *begun) Read(p []byte) (int, error) {
-	if len(b.first) > 0 && len(p) > 0 {
-		n := copy(p, b.first)
-		b.first = b.first[n:]
-		return n, nil
-	}
-	return b.Conn.Read(p)
-}
-
-// greet finds out who connects.
-func (l *Listener) greet(raw net.Conn) (*Conn, error) {
-	c := &begun{raw, make([]byte, 1)}
-	if _, err := io.ReadFull(raw, c.first); err != nil {
-		return nil, fmt.Errorf("nothing was sent: %w", err)
-	}
-	if c.first[0] == tlsRecord {
-		return l.greetTLS(c)
-	}
-	var hello note
-	if err := hello.receive(c); err != nil {
-		return nil, err
-	}
-	if hello.code != plainHello {
-		return nil, errMark
-	}
-	if !l.open || !local(raw.RemoteAddr()) {
-		return nil, refuse(raw, wantsTLS, "it has no key")
-	}
-	return &Conn{Conn: raw}, (&note{code: accepted}).send(raw)
-}
-
 // refuse answers with a code. The error says why.
 func refuse(c net.Conn, code byte, why string) error {
 	return errors.Join(refusef("%s", why), (&note{code: code}).send(c))
 }
 
-// greetTLS is greet for a connection with TLS.
-func (l *Listener) greetTLS(raw net.Conn) (*Conn, error) {
+// greet finds out who connects.
+func (l *Listener) greet(raw net.Conn) (*Conn, error) {
 	config := l.o.Identity.config()
 	config.ClientAuth = tls.RequireAnyClientCert // any key: the answer to the hello says whether it is known
 	c := tls.Server(raw, config)
