@@ -229,7 +229,7 @@ func (f *following) Pass(p backend.Pass, queue func()) {
 		if f.n++; f.before != nil && f.n < len(f.begun) && f.n != stored {
 			select {
 			case <-f.before.begun[f.n]:
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				f.alone.Add(1)
 			}
 		}
