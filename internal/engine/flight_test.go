@@ -214,7 +214,8 @@ func TestLostStageEndsEverything(t *testing.T) {
 // stored is the chunk behind which the cache stores the state: no other follows before it has landed.
 const stored = 3
 
-// following is a stage whose passes begin when the next ones have begun on the stage before it.
+// following is a stage whose passes begin when the next ones have begun on the stage before it, as far as those are launched before
+// the engine waits for any.
 type following struct {
 	backend.Backend
 	before *following // nil: they wait for nothing
@@ -226,7 +227,7 @@ type following struct {
 func (f *following) Pass(p backend.Pass, queue func()) {
 	if f.n < len(f.begun) {
 		close(f.begun[f.n])
-		if f.n++; f.before != nil && f.n < len(f.begun) && f.n != stored {
+		if f.n++; f.before != nil && f.n < len(f.begun) && f.n%stored != 0 {
 			select {
 			case <-f.before.begun[f.n]:
 			case <-time.After(patience):
@@ -256,36 +257,38 @@ func (d *noting) Draft(batch []spec.Run) ([]spec.Draft, error) {
 }
 
 // TestChunksOfAPromptFollowOneAnother has the third of three stages compute a chunk only when the second computes the next one.
-// The head and the cache get the rows of all chunks.
+// The head and the cache get the rows of all chunks, as they do of one at a time.
 func TestChunksOfAPromptFollowOneAnother(t *testing.T) {
 	const chunks = 7
-	r := Request{Prompt: prompt(8*chunks, 1), Boundaries: []int{8 * stored}, MaxTokens: 8, IgnoreEnd: true, Hash: true, Depth: 2}
 	var results []Result
 	var notes [][]string
-	for _, flying := range []bool{false, true} {
+	for _, c := range []struct{ groups, meets int }{{1, 0}, {0, 0}, {0, chunks}} {
 		second := &following{Backend: backendtest.CPU(t, backend.Options{Threads: 1})}
 		third := &following{Backend: backendtest.CPU(t, backend.Options{Threads: 1}), before: second}
 		b := inTurn(t, backendtest.CPU(t, backend.Options{Threads: 1}), second, third)
 		m := load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b)
 		d := &noting{Drafter: m.Drafter(), on: b}
-		o := Options{Drafter: d, Cache: true, RoundTokens: 8, Groups: 1}
-		if flying {
-			for o.Groups = 0; len(second.begun) < chunks; {
-				second.begun, third.begun = append(second.begun, make(chan struct{})), append(third.begun, make(chan struct{}))
-			}
+		o := Options{Drafter: d, Cache: true, RoundTokens: 8, Groups: c.groups}
+		if c.meets > 0 { // notes wait for all stages
+			o.Drafter = d.Drafter
 		}
 		e, err := New(m, state.NewPool(b, 1<<30), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // from the cache
-			_, result, err := collect(e, r)
+		for i := range 3 { // the last is from the cache
+			for i == 1 && len(second.begun) < c.meets { // the stages have all memory that they need
+				second.begun, third.begun = append(second.begun, make(chan struct{})), append(third.begun, make(chan struct{}))
+			}
+			_, result, err := collect(e, Request{
+				Prompt: prompt(8*chunks, min(i, 1)), Boundaries: []int{8 * stored}, MaxTokens: 8, IgnoreEnd: true, Hash: true, Depth: 2,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			results = append(results, result)
 		}
-		if e.Close(); third.alone.Load() > 0 || flying && third.n < chunks {
+		if e.Close(); third.alone.Load() > 0 || third.n < c.meets {
 			t.Errorf("%d of %d chunks were computed alone", third.alone.Load(), third.n)
 		}
 		notes = append(notes, d.notes)
@@ -294,8 +297,8 @@ func TestChunksOfAPromptFollowOneAnother(t *testing.T) {
 		t.Errorf("with chunks in flight the head is fed %v, want %v", notes[1], notes[0])
 	}
 	for i, x := range results {
-		if x.LogitsHash != results[0].LogitsHash || x.Cached != i%2*8*stored {
-			t.Errorf("request %d: %+v, want %+v", i, x, results[0])
+		if x.LogitsHash != results[i%3].LogitsHash || x.Cached != i%3/2*8*stored {
+			t.Errorf("request %d: %+v, want %+v", i, x, results[i%3])
 		}
 	}
 }
