@@ -17,7 +17,7 @@ func TestLaunchesOfShapes(t *testing.T) {
 	for _, c := range []struct {
 		shape string
 		most  int
-	}{{"2b", 203}, {"9b", 173}, {"27b", 341}, {"35b-a3b", 295}} {
+	}{{"2b", 203}, {"9b", 173}, {"27b", 341}, {"35b-a3b", 295}, {"gemma-4-31b", 557}, {"gemma-4-26b-a4b", 642}} {
 		kernels, _ := decode(t, 1, func(b backend.Backend) (model.Model, error) {
 			return model.Generate(c.shape, weights.BitsForm(4), b, model.Options{MaxDrafts: 7})
 		})
