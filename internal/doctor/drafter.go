@@ -36,7 +36,7 @@ func (e *examination) measureDrafter(maxTokens int) error {
 	}
 	e.o.Progress("measuring the drafter")
 	d := e.o.Drafter
-	used, err := e.walk(d, e.texts, maxDepth)
+	used, err := e.walk(d, e.texts)
 	if err != nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func (e *examination) policy(d *drafter.Drafter) spec.Drafter {
 }
 
 // walk measures the acceptance of a drafter.
-func (e *examination) walk(d *drafter.Drafter, texts []*measure.Text, depth int) (*measure.Agreement, error) {
-	return measure.Walk(e.ctx, e.m, e.policy(d), e.pool, e.vocab, texts, depth)
+func (e *examination) walk(d *drafter.Drafter, texts []*measure.Text) (*measure.Agreement, error) {
+	return measure.Walk(e.ctx, e.m, e.policy(d), e.pool, e.vocab, texts, maxDepth)
 }
 
 // tryDrafter is a trial of the drafter run in another way than the used one.
@@ -93,7 +93,7 @@ func (e *examination) tryDrafter(r drafter.Repair, used *measure.Agreement) (t t
 	texts := e.texts
 	if r.Kind == "window" { // which shows in long texts
 		if texts, err = e.longTexts(e.o.Drafter.Window()); err == nil {
-			used, err = e.walk(e.o.Drafter, texts, maxDepth)
+			used, err = e.walk(e.o.Drafter, texts)
 		}
 		if err != nil {
 			return t, err
@@ -103,7 +103,7 @@ func (e *examination) tryDrafter(r drafter.Repair, used *measure.Agreement) (t t
 	if err != nil {
 		return t, err
 	}
-	if t.agreement, err = e.walk(d, texts, maxDepth); err == nil {
+	if t.agreement, err = e.walk(d, texts); err == nil {
 		t.compare(used)
 	}
 	return t, errors.Join(err, d.Close())

@@ -157,7 +157,7 @@ func (s *Store) refers(ctx context.Context, key, name string) (bool, error) {
 
 // message is the last message of a key.
 func (s *Store) message(ctx context.Context, key string) (m *js.RawStreamMsg, err error) {
-	err = retried(ctx, apiTimeout, func(ctx context.Context) (err error) {
+	err = retried(ctx, func(ctx context.Context) (err error) {
 		m, err = s.stream.GetLastMsgForSubject(ctx, stateSubject+"."+path(key))
 		return err
 	})

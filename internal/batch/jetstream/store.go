@@ -58,7 +58,7 @@ type reference struct {
 func (c *Conn) Store(ctx context.Context, dir string, size int64) (*Store, error) {
 	s := &Store{c: c}
 	// Replicas that lag behind may not answer: every reader sees what was written.
-	err := retried(ctx, apiTimeout, func(ctx context.Context) (err error) {
+	err := retried(ctx, func(ctx context.Context) (err error) {
 		s.stream, err = c.js.CreateOrUpdateStream(ctx, js.StreamConfig{
 			Name: stateStream, Subjects: []string{stateSubject + ".>"}, MaxMsgsPerSubject: 1, Discard: js.DiscardNew,
 			Storage: js.FileStorage, Replicas: c.replicas, Duplicates: time.Second,
@@ -81,12 +81,14 @@ const (
 	maxTransfer = 5 * time.Minute
 )
 
-// retried calls f until it succeeds, fails permanently or has failed for too long. each limits one
-// call: a server that dies does not answer.
-func retried(ctx context.Context, each time.Duration, f func(context.Context) error) error {
+// retried calls f until it succeeds, fails permanently or has failed for too long. Each call has a limit: a server that dies
+// does not answer.
+func retried(ctx context.Context, f func(context.Context) error) error {
 	began := time.Now()
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := limited(ctx, each, f)
+		limited, cancel := context.WithTimeout(ctx, apiTimeout)
+		err := f(limited)
+		cancel()
 		if !transient(err) || time.Since(began) > patience {
 			return err
 		}
@@ -96,13 +98,6 @@ func retried(ctx context.Context, each time.Duration, f func(context.Context) er
 			return err
 		}
 	}
-}
-
-// limited calls f with a time limit.
-func limited(ctx context.Context, most time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
-	defer cancel()
-	return f(ctx)
 }
 
 // transient reports errors that end when the cluster has recovered.
@@ -116,7 +111,7 @@ func transient(err error) bool {
 // write makes a message the last one of a key, if the last revision is rev; 0: if there is none.
 func (s *Store) write(ctx context.Context, key string, data []byte, rev uint64) (next uint64, err error) {
 	tries := 0
-	err = retried(ctx, apiTimeout, func(ctx context.Context) error {
+	err = retried(ctx, func(ctx context.Context) error {
 		tries++
 		ack, err := s.c.js.Publish(ctx, stateSubject+"."+path(key), data, js.WithExpectLastSequencePerSubject(rev), js.WithExpectStream(stateStream))
 		if err == nil {
@@ -279,7 +274,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 
 // purge removes the messages of a subject, or of several.
 func (s *Store) purge(ctx context.Context, subject string) error {
-	return explained(retried(ctx, apiTimeout, func(ctx context.Context) error {
+	return explained(retried(ctx, func(ctx context.Context) error {
 		return s.stream.Purge(ctx, js.WithPurgeSubject(stateSubject+"."+subject))
 	}))
 }
@@ -306,7 +301,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[string, error
 func (s *Store) list(ctx context.Context, filter string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		var subjects map[string]uint64
-		err := retried(ctx, apiTimeout, func(ctx context.Context) error {
+		err := retried(ctx, func(ctx context.Context) error {
 			info, err := s.stream.Info(ctx, js.WithSubjectFilter(stateSubject+"."+filter))
 			if err == nil {
 				subjects = info.State.Subjects

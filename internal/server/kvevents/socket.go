@@ -170,7 +170,7 @@ func (p *Publisher) subscriber(c net.Conn, r *bufio.Reader) error {
 		for {
 			select {
 			case m := <-s.queue:
-				if err := s.send(appendMessage(nil, m.topic, m.number(), m.payload)); err != nil {
+				if err := s.send(framed(m.topic, m.number(), m.payload)); err != nil {
 					s.abandon() // the reader ends
 					return
 				}
@@ -250,12 +250,12 @@ func (p *Publisher) replay(c net.Conn, r *bufio.Reader) error {
 			return errors.New("a request that is not an empty frame and a number of 8 bytes")
 		}
 		for _, m := range p.since(binary.BigEndian.Uint64(frames[1])) {
-			if err := send(c, appendMessage(nil, nil, m.topic, m.number(), m.payload)); err != nil {
+			if err := send(c, framed(nil, m.topic, m.number(), m.payload)); err != nil {
 				return err
 			}
 		}
 		end := bytes.Repeat([]byte{0xff}, 8) // the number -1
-		if err := send(c, appendMessage(nil, nil, []byte("kv@"+p.o.Pod+"@"), end, nil)); err != nil {
+		if err := send(c, framed(nil, []byte("kv@"+p.o.Pod+"@"), end, nil)); err != nil {
 			return err
 		}
 	}

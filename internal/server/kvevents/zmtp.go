@@ -164,8 +164,8 @@ func appendFrame(b []byte, flags byte, body []byte) []byte {
 	return append(b, body...)
 }
 
-// appendMessage appends a message of frames.
-func appendMessage(b []byte, frames ...[]byte) []byte {
+// framed is a message of frames.
+func framed(frames ...[]byte) (b []byte) {
 	for i, f := range frames {
 		flags := byte(flagMore)
 		if i == len(frames)-1 {

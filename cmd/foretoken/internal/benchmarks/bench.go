@@ -48,8 +48,8 @@ func newBenchFlags(rows ...int) *benchFlags {
 	return &benchFlags{DeviceFlags: load.NewDeviceFlags(), NodeFlags: load.NewNodeFlags(), repeats: flags.Whole(1, 1000), rows: rows}
 }
 
-func (f *benchFlags) group(title string) flags.Group {
-	g := flags.NewGroup(title)
+func (f *benchFlags) group() flags.Group {
+	g := flags.NewGroup("Options")
 	fs := g.Flags()
 	fs.SortFlags = false
 	fs.IntSliceVar(&f.rows, "rows", f.rows, "row counts of a pass")
@@ -215,7 +215,7 @@ are on the CPU, as in run and serve.
 	fs.StringSliceVar(&images, "images", nil, "`LIST` of image sizes in pixels, such as 640x480")
 	fs.Var(&pixels, "max-image-pixels", "maximum pixels of an image; larger images are downscaled (default 1048576)")
 	fs.Var(&vision, "vision-bits", "bits per weight of the vision tower; 16: bf16 (default 16)")
-	how := f.group("Options")
+	how := f.group()
 	parts.AddOffload(how)
 	f.AddNodes(how)
 	flags.AddGroups(cmd, g, how)
@@ -257,7 +257,7 @@ q4 is short for affine:4. ` + formHelp("--types"),
 	g := flags.NewGroup("Measurements")
 	g.Flags().BoolVar(&every, "all", false, "measure every instruction set of this machine")
 	g.Flags().StringSliceVar(&types, "types", types, "weight types: q2 to q8, or formats listed above")
-	flags.AddGroups(cmd, g, f.group("Options"))
+	flags.AddGroups(cmd, g, f.group())
 	load.CompleteDevice(cmd)
 	return cmd
 }

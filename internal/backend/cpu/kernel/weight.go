@@ -104,9 +104,6 @@ func (w *Weight) Size() int { return w.count * w.tiles * w.tileBytes() }
 // Tiles is the number of tiles of each matrix.
 func (w *Weight) Tiles() int { return w.tiles }
 
-// Group is the number of columns of a block.
-func (w *Weight) Group() int { return w.group }
-
 // Groups is the number of blocks of a tile.
 func (w *Weight) Groups() int { return w.groups }
 
