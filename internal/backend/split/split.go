@@ -178,8 +178,9 @@ func (d *Device) Restore() (lost bool, err error) {
 		one, e := backend.Restore(b)
 		lost, err = lost || one, errors.Join(err, e)
 	}
-	if lost {
-		d.err = nil // whatever was computed is computed again
+	if lost { // whatever was computed is computed again
+		d.err = nil
+		clear(d.turns.failed)
 	}
 	return lost, err
 }
