@@ -644,9 +644,10 @@ func TestTestsNeedNothingButTheRepository(t *testing.T) {
 
 // Packages that start goroutines and need no list of tests for the race detector, and why.
 var mayRace = map[string]string{
-	"cmd/foretoken":         "its tests run it as another process",
-	"examples/batch":        "an example, without tests",
-	"internal/prefix/store": "the list of internal/prefix runs it",
+	"cmd/foretoken":              "its tests run it as another process",
+	"examples/batch":             "an example, without tests",
+	"internal/engine/enginetest": "it reads two streams at once, as tests in the list of internal/engine do",
+	"internal/prefix/store":      "the list of internal/prefix runs it",
 }
 
 // make race runs the function TestRace of each package that has one: a list of tests in which

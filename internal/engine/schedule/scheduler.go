@@ -88,7 +88,8 @@ func (x *Scheduler[S]) piece() int {
 		return x.RoundTokens
 	}
 	best := math.Sqrt(pieced * x.Cost.Time(1, 0) / row / float64(x.Rounds-1))
-	return max(minChunk, 1<<int(math.Log2(max(best, 1))))
+	_, exponent := math.Frexp(max(best, 1)) // of a fraction of at least a half
+	return max(minChunk, 1<<max(exponent-1, 0))
 }
 
 // Tower has the vision tower run before a round and returns how long it took. run runs it for about a time, and for a step
