@@ -287,7 +287,7 @@ func (d *Device) called(o Options) string {
 	}
 	number := o.Number
 	if number == 0 {
-		number = 1 + max(0, slices.IndexFunc(d.Probe(), func(i Info) bool { return i.Missing == "" && !(o.Auto && i.Manual) }))
+		number = 1 + max(0, slices.IndexFunc(d.Probe(), func(i Info) bool { return i.Missing == "" && (!o.Auto || !i.Manual) }))
 	}
 	return fmt.Sprintf("%s:%d", d.Name, number-1)
 }

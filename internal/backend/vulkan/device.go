@@ -6,6 +6,8 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
@@ -27,6 +29,15 @@ func init() {
 			return b, nil
 		},
 	})
+}
+
+// proofs is the folder of proofs of this user; "": there is none.
+func proofs() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "foretoken")
 }
 
 // describe describes the GPUs of the machine.

@@ -143,15 +143,6 @@ func (p *proof) holds() error {
 	return fmt.Errorf("refused on %s: %s%s", p.Date.Format(time.DateOnly), p.Refused, again)
 }
 
-// proofs is the folder of proofs of this user; "": there is none.
-func proofs() string {
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(dir, "foretoken")
-}
-
 // proven are the checks of a proof. Those that are left out concern errors, and no results.
 func proven() []string {
 	return slices.DeleteFunc(conformance.Names(false), func(name string) bool { return name == "errors" || name == "Draw and EmbedDrawn" })
@@ -298,7 +289,7 @@ func differ(got, want []byte) int {
 	nan := func(u uint32) bool { return u&0x7fffffff > 0x7f800000 }
 	for i := range len(got) / 4 {
 		g, w := binary.LittleEndian.Uint32(got[4*i:]), binary.LittleEndian.Uint32(want[4*i:])
-		if g != w && !(nan(g) && nan(w)) {
+		if g != w && (!nan(g) || !nan(w)) {
 			return i
 		}
 	}
