@@ -40,6 +40,10 @@ func (e *Engine) feed(s *sequence, n int) int {
 	if n == 0 || !e.ready(s, &span) || !e.reserve(s, n) {
 		return 0
 	}
+	if e.pipeline.Pipeline != nil && s.flying == 0 && s.prefilling() && len(s.target.Layout().Windows()) == 0 {
+		// New pages wait for every stage. Without memory for all of the prompt, chunks get theirs one by one.
+		s.target.Reserve(len(s.tokens) - s.target.Len()) //nolint:errcheck // see above
+	}
 	s.attach(&span)
 	span.Short = e.pipeline.Pipeline == nil && !e.drafting.readsAll()
 	s.span = span
