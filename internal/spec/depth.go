@@ -41,7 +41,7 @@ type Controller struct {
 	left     int                  // rounds until a trial may begin, with the one that runs; negative: it may
 	runs     int                  // of the batch
 	price    float64              // tokens that the time of one level is worth: those of the choice in that time
-	rows     [1 + MaxCopy]float64 // cost of a number of drafts for each run in the pass, in tokens of a run
+	rows     [1 + MaxCopy]float64 // cost of a pass with a number of drafts for each run, in tokens of a run
 
 	// Scratch of Choose.
 	offers     []offer     // by run
@@ -195,7 +195,7 @@ func (c *Controller) begin(batch []Run) {
 	c.runs = n
 	c.price = max(c.price, float64(n)/c.Pass(n)) // plain decoding
 	for d := range c.rows {
-		c.rows[d] = (c.Pass(n*(1+d)) - c.Pass(n)) * c.price / float64(n)
+		c.rows[d] = c.Pass(n*(1+d)) * c.price / float64(n)
 	}
 	if offered.Has(Computed) && offered.Has(Beside) {
 		c.compete()
