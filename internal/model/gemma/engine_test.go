@@ -20,7 +20,7 @@ func TestEngineChangesNothing(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/kv=%d", name, o.KVBits), func(t *testing.T) {
 			b := backendtest.Open(t, backend.Options{})
 			if name == "gemma4_ple" {
-				b = halves(t, b)
+				b = halves(t)
 			}
 			r := openOn(t, b, golden.Dir(t, name), o)
 			need := r.Layout().Bytes(200)
@@ -36,10 +36,11 @@ func TestEngineChangesNothing(t *testing.T) {
 	}
 }
 
-// halves is two devices that have two layers each, alternating: rounds of several groups are in flight.
-func halves(t *testing.T, b backend.Backend) backend.Backend {
+// halves is two devices that have two layers each, alternating: rounds of several groups are in flight, and both compute at once.
+func halves(t *testing.T) backend.Backend {
 	t.Helper()
-	d, err := split.New(func(p backend.Part) int { return p.Layer / 2 % 2 }, backendtest.NewOpaque(b), backendtest.NewOpaque(b))
+	b := func() backend.Backend { return backendtest.NewOpaque(backendtest.Open(t, backend.Options{})) }
+	d, err := split.New(func(p backend.Part) int { return p.Layer / 2 % 2 }, b(), b())
 	if err != nil {
 		t.Fatal(err)
 	}
