@@ -377,3 +377,63 @@ func TestPanicsInFlightEndOneRequest(t *testing.T) {
 		}
 	}
 }
+
+// interrupted is a model that calls a function before one of its passes.
+type interrupted struct {
+	*headed
+	passes int // until then
+	f      func()
+}
+
+func (m *interrupted) Forward(batch []model.Span) (model.Output, error) {
+	if m.passes--; m.passes == 0 {
+		m.f()
+	}
+	return m.headed.Forward(batch)
+}
+
+// TestDraftsInFlightStay preempts a request, whose text is then read again in chunks. When the chunk before the last token lands, that
+// token is in flight with its drafts, and gets no others.
+func TestDraftsInFlightStay(t *testing.T) {
+	device, _ := staged(t)
+	m := &interrupted{headed: load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, device)}
+	for n := range 8 {
+		r := Request{Prompt: prompt(9+n, 1), MaxTokens: 12, IgnoreEnd: true, Depth: 2}
+		var want []int32
+		for i := range 2 {
+			calls := 0
+			d := &oracle{answers: [][]int32{slices.Concat(r.Prompt, want)}, vocab: int32(m.Info().Vocab)}
+			d.wrong = func(_, j int) bool { // each draft has one right token
+				calls++
+				return calls/2%2 == j
+			}
+			e, err := New(m, state.NewPool(device, 1<<30), Options{Drafter: d, RoundTokens: 8, MaxBatch: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var other *Stream
+			if i == 1 {
+				m.passes, m.f = 4, func() {
+					if other, err = e.Generate(t.Context(), Request{Prompt: prompt(4, 2), MaxTokens: 1, Priority: 1}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			ids, result, err := collect(e, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == nil {
+				want = ids
+			}
+			if e.Close(); !slices.Equal(ids, want) || result.Preempted != i {
+				t.Errorf("%d tokens: %v, want %v, preempted %d times", len(r.Prompt), ids, want, result.Preempted)
+			}
+			if other != nil {
+				if _, err := read(other); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}

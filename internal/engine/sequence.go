@@ -236,9 +236,9 @@ func (s *sequence) follows() bool {
 }
 
 // current reports whether the next round is to draft: the text goes on, it has its first token,
-// and all before the last one was fed.
+// and all before the last one was fed. That one is not in flight, maybe with drafts of its own.
 func (s *sequence) current() bool {
-	return s.finish == "" && s.background == nil && s.landed()+1 == len(s.tokens) && len(s.tokens) > len(s.req.Prompt)
+	return s.finish == "" && s.background == nil && s.flying == 0 && s.target.Len()+1 == len(s.tokens) && len(s.tokens) > len(s.req.Prompt)
 }
 
 // force extends the draft of the next round, whose first drafted tokens are the drafter's, with the tokens
