@@ -165,14 +165,14 @@ func TestStoppedNode(t *testing.T) {
 	if err := patient.Close(); err != nil {
 		t.Fatal(err)
 	}
-	o.SetSilence(100 * time.Millisecond)
+	o.SetSilence(time.Second)
 	hasty := open(t, n, o)
 	x = vector(t, hasty, 1)
 	ice.Lock()
 	for err = nil; err == nil; { // it may answer once more
 		_, err = hasty.Host(x)
 	}
-	if !strings.Contains(err.Error(), "node desk is gone: no sign of life for 100ms") {
+	if !strings.Contains(err.Error(), "node desk is gone: no sign of life for 1s") {
 		t.Errorf("a stopped node: %v", err)
 	}
 	time.AfterFunc(20*time.Millisecond, ice.Unlock)
@@ -193,7 +193,7 @@ func TestStoppedNode(t *testing.T) {
 // A leader that is stopped is gone for its node after the limit of silence, and another can have it.
 func TestStoppedLeaderLeavesNothing(t *testing.T) {
 	n := backendtest.StartNode(t, backend.Options{Threads: 1})
-	n.SetSilence(100 * time.Millisecond)
+	n.SetSilence(time.Second)
 	var ice freezing
 	b := open(t, n, remote.Options{Log: slog.New(slog.DiscardHandler), Dial: func(ctx context.Context) (net.Conn, error) {
 		c, err := n.Dial(0)(ctx)
@@ -203,7 +203,7 @@ func TestStoppedLeaderLeavesNothing(t *testing.T) {
 	ice.Lock()
 	defer ice.Unlock()
 	o := remote.Options{Wait: patience, OpenWait: patience}
-	o.SetSilence(100 * time.Millisecond) // and its pings come often enough
+	o.SetSilence(time.Second) // and its pings come often enough
 	open(t, n, o)
 	if s := n.Status(); s.Used != 0 {
 		t.Errorf("status %+v", s)

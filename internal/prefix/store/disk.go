@@ -96,8 +96,9 @@ func (d *Disk) scan(dir string) error {
 	if err != nil {
 		return err
 	}
+	age := map[string]int{endSuffix: 0, windowSuffix: 1, pageSuffix: 2} // in the order of used
 	slices.SortFunc(items, func(a, b Item) int {
-		return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(filepath.Ext(a.Name), filepath.Ext(b.Name))) // entries before pages, as in used
+		return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(age[filepath.Ext(a.Name)], age[filepath.Ext(b.Name)]))
 	})
 	foreign := ""
 	for _, f := range items {

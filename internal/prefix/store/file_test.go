@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -76,6 +79,30 @@ func TestEntriesAreRemovedBeforeTheirFiles(t *testing.T) {
 	}
 	if d.stats.Removed < 1000 || len(d.files) == 0 {
 		t.Errorf("%+v: the folder was not full", d.stats)
+	}
+}
+
+// TestListedEntriesAreRemovedBeforeTheirFiles opens a folder with the files of an entry, all used at the same time, that is too large.
+func TestListedEntriesAreRemovedBeforeTheirFiles(t *testing.T) {
+	names := Names([]Key{{}, {1}}, 0, 3, Key{2}) // a page, that of windows, the entry
+	for left := range len(names) {
+		dir, now := t.TempDir(), time.Now()
+		for _, n := range names {
+			path := filepath.Join(dir, n.String())
+			if err := errors.Join(os.WriteFile(path, make([]byte, 10), 0o600), os.Chtimes(path, now, now)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d, err := OpenDisk(dir, DiskOptions{Bytes: int64(10*left + 5)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range names {
+			if d.readable(n) != (i < left) {
+				t.Errorf("with space for %d files, %v is there: %t", left, n, d.readable(n))
+			}
+		}
+		d.Close()
 	}
 }
 
