@@ -34,19 +34,18 @@ const (
 
 	// Hand-written lines without tests, and without what is counted apart below. A commit that raises a
 	// limit says what the lines are for; a commit that deletes lines lowers it.
-	maxTreeLines = 133_000
-	maxTestLines = 14_200 // of packages that only tests import
+	maxTreeLines = 136_500
+	maxTestLines = 10_700 // of packages that only tests import
 	maxGenLines  = 15_000 // of programs that write code, which is not counted itself
 
 	// The repository travels to other machines for tests, weights included.
 	maxTreeBytes = 59_000_000
 )
 
-// Packages that only tests import, the conformance suite, and folders with programs that write code: their lines are counted
-// apart.
+// Packages that only tests import, and folders with programs that write code: their lines are counted apart.
 var (
 	testPackages = []string{
-		"internal/backend/backendtest", "internal/backend/conformance", "internal/backend/cuda/drivertest", "internal/backend/cuda/drivertest/ptx", "internal/batch/batchtest",
+		"internal/backend/backendtest", "internal/backend/cuda/drivertest", "internal/backend/cuda/drivertest/ptx", "internal/batch/batchtest",
 		"internal/batch/jetstream/natstest", "internal/checkpoint/gguf/gguftest", "internal/engine/enginetest", "internal/filetest", "internal/model/modeltest", "internal/prefix/s3/s3test", "internal/server/generate/generatetest",
 	}
 	generators = []string{"internal/backend/cpu/kernel/_gen", "internal/backend/cuda/_gen"}
@@ -481,8 +480,11 @@ func TestTreeStaysSmall(t *testing.T) {
 			total += s.lines
 		}
 	}
-	apart := 0
+	apart, product := 0, linked(t, "cmd/foretoken")
 	for _, dir := range testPackages {
+		if product[dir] {
+			t.Errorf("%s is counted apart and is part of the program", dir)
+		}
 		if apart += tests[dir]; tests[dir] == 0 {
 			t.Errorf("%s is counted apart and does not exist", dir)
 		}
@@ -511,6 +513,32 @@ func TestTreeStaysSmall(t *testing.T) {
 			t.Errorf("%s: %d lines, at most %d", count.what, count.n, count.limit)
 		}
 	}
+}
+
+// linked are the folders whose packages are in the program of a folder, for some platform and build tags.
+func linked(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	imports, seen := map[string][]string{}, map[string]bool{}
+	for _, s := range tree(t) {
+		if !s.test {
+			imports[s.dir] = append(imports[s.dir], s.imports()...)
+		}
+	}
+	for next := []string{dir}; len(next) > 0; {
+		dir, next = next[0], next[1:]
+		if seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		for _, path := range imports[dir] {
+			if path == module {
+				next = append(next, ".")
+			} else if rest, ok := strings.CutPrefix(path, module+"/"); ok {
+				next = append(next, rest)
+			}
+		}
+	}
+	return seen
 }
 
 func TestRepositoryStaysSmall(t *testing.T) {

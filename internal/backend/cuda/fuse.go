@@ -184,7 +184,7 @@ func fewKernel(w *weight, rows int) (string, relayForm) {
 	if w.Number == dtype.F8E4M3 && rows > 2 {
 		form = relayForm{1, fewGroups / 2, 4}
 	}
-	return fmt.Sprintf("%s.few_%d_%d_%d", w.forms().few, w.Bits, w.Layout.Group, []int{1, 2, 4, 4}[rows-1]), form
+	return fmt.Sprintf("%s.few_%d_%d_%d", w.forms().few, w.Bits, w.Group, []int{1, 2, 4, 4}[rows-1]), form
 }
 
 // few launches products of up to packedRows rows.

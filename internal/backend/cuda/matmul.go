@@ -266,7 +266,7 @@ func (b *Backend) floats(list []product) {
 	name := fmt.Sprintf("floats.floats_%s_%d", plainNames[p.w.Number], rows)
 	g := grid{
 		x: (p.tiles + warps - 1) / warps, y: min((p.rows+rows-1)/rows, maxRows),
-		threads: 32 * warps, shared: warps * stages * (p.w.Block + rows*4*p.w.Layout.Group),
+		threads: 32 * warps, shared: warps * stages * (p.w.Block + rows*4*p.w.Group),
 	}
 	if p.only|p.jobs != 0 || b.allows(name, g.shared) {
 		b.launchAs(name, p.sizes(), g, p.param())

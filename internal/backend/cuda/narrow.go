@@ -17,7 +17,7 @@ const (
 
 // narrowShared is the shared memory of a block.
 func (p *product) narrowShared() int {
-	return narrowStages * (narrowChunk/p.w.Layout.Group*p.w.Block + min(strip, p.rows)*narrowRow)
+	return narrowStages * (narrowChunk/p.w.Group*p.w.Block + min(strip, p.rows)*narrowRow)
 }
 
 // narrow reports whether p is one of kernels/narrow.cu.

@@ -44,7 +44,7 @@ func (w *weight) Bytes() int64 {
 func (w *weight) laid() bool { return w.Integer() && (w.places != nil || w.tabled || w.super()) }
 
 // parts is how many groups of columns a block has.
-func (w *weight) parts() int { return max(1, w.Layout.Group/w.packed.Group) }
+func (w *weight) parts() int { return max(1, w.Group/w.packed.Group) }
 
 // weightBytes is what a weight takes that is written like m.
 func weightBytes(m *dtype.Matrix) int64 {
