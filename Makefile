@@ -13,7 +13,7 @@ ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda l
 
 # What lint checks beside this machine's: every file that this machine does not compile, so each system,
 # each processor and each build tag once. All platforms: make cross.
-VARIANTS := linux/arm64:emulated,cuda,vulkan darwin/arm64:noasm,noembed,cuda,vulkan windows/amd64:cuda,evex,vulkan
+VARIANTS := linux/arm64:emulated,cuda,long,vulkan darwin/arm64:noasm,noembed,cuda,vulkan windows/amd64:cuda,evex,vulkan
 
 # Tests compute on one processor each, and as many packages run beside each other: threads of the
 # models in tests spend most of their time waiting for each other. Tests that are about threads

@@ -16,6 +16,7 @@ type Finding struct {
 	Op   string // the method of backend.Backend that is wrong
 	Case string // what it was asked for
 	What string // what is wrong with the answer
+	Err  error  // the error that What is the text of, or nil
 }
 
 func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Op, f.Case, f.What) }
@@ -164,7 +165,11 @@ func (c *checker) on(op string) { c.op, c.broken, c.cases = op, false, 0 }
 
 func (c *checker) find(what, format string, args ...any) {
 	if !c.broken {
-		c.findings = append(c.findings, Finding{c.op, what, fmt.Sprintf(format, args...)})
+		f := Finding{Op: c.op, Case: what, What: fmt.Sprintf(format, args...)}
+		if len(args) > 0 {
+			f.Err, _ = args[len(args)-1].(error)
+		}
+		c.findings = append(c.findings, f)
 	}
 	c.broken = true
 }

@@ -16,6 +16,9 @@ type fake struct {
 	limit  int64 // of memory; 0: none
 	last   driver.Ptr
 	fail   map[string]error // by method
+
+	full    bool // from the first kernel on, but for the probe
+	kernels int  // that were compiled
 }
 
 // instructions are those of a device.
@@ -62,7 +65,7 @@ func (f *fake) used() (n int64) {
 }
 
 func (f *fake) Alloc(bytes int64) (driver.Ptr, error) {
-	if f.limit > 0 && f.used()+bytes > f.limit {
+	if f.limit > 0 && f.used()+bytes > f.limit || f.full && f.kernels > 0 && bytes < 4*probeOperands {
 		return 0, &driver.Error{Call: "vkAllocateMemory", Code: driver.OutOfDeviceMemory}
 	}
 	f.last += 1 << 32
@@ -91,6 +94,7 @@ type fakeKernel struct{ level Level }
 func (fakeKernel) Close() {}
 
 func (f *fake) Kernel(_, constants []uint32) (driver.Kernel, error) {
+	f.kernels++
 	return fakeKernel{Level(constants[0])}, f.fail["Kernel"]
 }
 

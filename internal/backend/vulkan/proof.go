@@ -209,6 +209,9 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 			if len(found) == 0 {
 				return nil
 			}
+			if err := found[0].Err; err != nil && (source{}).Full(err) {
+				return err // another process may have the memory
+			}
 			what = found[0].String()
 		}
 		wrong = append(wrong, fmt.Sprintf("level %d: %s", level, what))

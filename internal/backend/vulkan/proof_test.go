@@ -64,7 +64,7 @@ func proveFake(t *testing.T, folder string, change func(f *fake), info driver.In
 	t.Helper()
 	f, said := newFake(), &bytes.Buffer{}
 	change(f)
-	b, err := New(f, info, Options{Kernels: os.DirFS("kernels"), Slab: 1 << 20, Staging: 1 << 20, Proofs: folder, Log: slog.New(slog.NewTextHandler(said, nil))})
+	b, err := New(f, info, Options{Kernels: os.DirFS("kernels"), Slab: 1 << 16, Staging: 1 << 20, Proofs: folder, Log: slog.New(slog.NewTextHandler(said, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func proveFake(t *testing.T, folder string, change func(f *fake), info driver.In
 }
 
 // TestDevicesAreProvenByKernels has a device whose single operations are exact and whose kernels are wrong: it is refused with both
-// results, the refusal is kept until the driver changes, and a lost device is no refusal.
+// results, and the refusal is kept until the driver changes. A lost device and full memory are no refusals.
 func TestDevicesAreProvenByKernels(t *testing.T) {
 	folder, exact := t.TempDir(), func(*fake) {}
 	info := driver.Info{Name: "fake", Driver: "1", Version: 1}
@@ -103,6 +103,10 @@ func TestDevicesAreProvenByKernels(t *testing.T) {
 	}
 	hangs := func(f *fake) { f.fail["Wait"] = &driver.Error{Call: "vkWaitSemaphores", Code: driver.Timeout} }
 	if _, err := proveFake(t, folder, hangs, info); err == nil || !strings.Contains(err.Error(), "VK_TIMEOUT; the GPU no longer works") {
+		t.Errorf("error %v", err)
+	}
+	full := func(f *fake) { f.full = true }
+	if _, err := proveFake(t, folder, full, info); err == nil || strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), "OUT_OF_DEVICE_MEMORY") {
 		t.Errorf("error %v", err)
 	}
 	if text, refused := described(&info, os.DirFS("kernels"), folder); refused != nil || !strings.Contains(text, "the driver changed from 1 (2,") {
