@@ -283,7 +283,7 @@ func (s *sleeping) Pass(p backend.Pass, queue func()) {
 }
 
 // BenchmarkStages is the gain of four rounds in flight over one where four stages take the same time: what the engine itself
-// leaves of it; and that of a prompt of so many chunks. It needs no idle machine. The first stage has the beginning and the end of a
+// leaves of it; and that of a prompt of that number of chunks. It needs no idle machine. The first stage has the beginning and the end of a
 // pass.
 func BenchmarkStages(b *testing.B) {
 	for _, tokens := range []int{8, 32} {

@@ -172,8 +172,8 @@ func (b *Backend) layer(dst backend.Tensor, a *backend.Attention, at backend.Pla
 	return l
 }
 
-// turn returns the rotations of the rows. Layers of a pass use the same ones, or two of them in turns, so the last two are
-// kept.
+// turn returns the rotations of the rows. Layers of a pass use the same ones, or two of them alternating, so the last two
+// are kept.
 func (b *Backend) turn(a *backend.Attention, rows int, call driver.Ptr) driver.Ptr {
 	if len(a.Freqs) == 0 {
 		return 0

@@ -68,7 +68,7 @@ func (p proof) digest() string {
 func readProof(folder string, of subject) (*proof, error) {
 	p := &proof{Of: of}
 	if folder == "" {
-		return p, errors.New("there is no folder for it")
+		return p, errors.New("a folder for it is not known")
 	}
 	name := sha256.Sum256(fmt.Appendf(nil, "%s %x %x", of.Device, of.Vendor, of.Product))
 	file := filepath.Join(folder, fmt.Sprintf("vulkan-%x.json", name[:8]))

@@ -5,7 +5,7 @@ import (
 	"github.com/foretoken/foretoken/internal/model"
 )
 
-// The last layers of some models have no memory: they read that of others. A row of a prompt whose results nobody reads, see
+// The last layers of some models have no KV cache: they read that of others. A row of a prompt whose results are not wanted, see
 // model.Span.Short, needs none of them. A call with such rows is two passes, the second with the other rows alone, which are
 // the last ones of each span.
 
@@ -14,7 +14,7 @@ const leastSkipped = 8
 
 // shortCall is the second pass of a call.
 type shortCall struct {
-	first int // layer, the number of layers if all have a memory
+	first int // layer, the number of layers if all have a KV cache
 	keep  []int32
 	wants []int32
 	seqs  []backend.Seq
