@@ -95,16 +95,16 @@ func (c *checker) mixOdd() {
 	const n, heads, dim = 75, 1, 16
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	odd := map[string]func(q, k, v []float32){
-		"large scores":              func(q, _, _ []float32) { scaleAll(q, 300) },
-		"scores of zero":            func(q, _, _ []float32) { clear(q) },
-		"growing scores":            func(_, k, _ []float32) { grow(k, heads*dim) },
-		"a query that is infinite":  func(q, _, _ []float32) { q[5*heads*dim] = inf },
-		"a query of NaN":            func(q, _, _ []float32) { q[5*heads*dim] = nan },
-		"a key that is infinite":    func(_, k, _ []float32) { k[70*heads*dim+3] = -inf },
-		"a key of NaN":              func(_, k, _ []float32) { k[70*heads*dim+3] = nan },
-		"a value that is infinite":  func(_, _, v []float32) { v[70*heads*dim+3] = inf },
-		"a value of NaN":            func(_, _, v []float32) { v[70*heads*dim+3] = nan },
-		"scores beyond float32":     func(q, k, _ []float32) { scaleAll(q, 1e30); scaleAll(k, 1e30) },
+		"large scores":             func(q, _, _ []float32) { scaleAll(q, 300) },
+		"scores of zero":           func(q, _, _ []float32) { clear(q) },
+		"growing scores":           func(_, k, _ []float32) { grow(k, heads*dim) },
+		"a query that is infinite": func(q, _, _ []float32) { q[5*heads*dim] = inf },
+		"a query of NaN":           func(q, _, _ []float32) { q[5*heads*dim] = nan },
+		"a key that is infinite":   func(_, k, _ []float32) { k[70*heads*dim+3] = -inf },
+		"a key of NaN":             func(_, k, _ []float32) { k[70*heads*dim+3] = nan },
+		"a value that is infinite": func(_, _, v []float32) { v[70*heads*dim+3] = inf },
+		"a value of NaN":           func(_, _, v []float32) { v[70*heads*dim+3] = nan },
+		"scores beyond float32":    func(q, k, _ []float32) { scaleAll(q, 1e30); scaleAll(k, 1e30) },
 	}
 	for _, name := range slices.Sorted(maps.Keys(odd)) { // in the same order every time
 		change := odd[name]
