@@ -255,8 +255,8 @@ func (m *Model) Surprise(a, b, n int) float64 {
 	return doubt * doubt / math.Sqrt(doubt*doubt+m.noise/float64(n))
 }
 
-// Draft is the cost of a call of a drafter, in levels, with a number of steps and total tokens. A drafter that
-// does not draft costs nothing: it is soon not fed.
+// Draft is the cost of a call of a drafter, in levels, with a number of steps, total tokens and rows that it is fed late. Without
+// all of them it costs nothing: it is soon not fed.
 func (m *Model) Draft(drafter, steps, total, fed int) float64 {
 	m.begin()
 	h := drafting(drafter, steps, total, fed)

@@ -186,6 +186,8 @@ func (d *drafting) waits(k int, s *sequence, r *spec.Run) bool {
 		return false
 	case s.req.Rule == spec.Ratio:
 		return false
+	case len(r.Text)-r.Hidden.Rows-m.backlog.Len() < s.inputs.end():
+		return false
 	case s.outcome.Prefill && (s.record.Fixed != spec.DepthAuto || len(s.inputs.parts) > 0 || s.background != nil):
 		return false
 	case s.outcome.Prefill:

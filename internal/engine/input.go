@@ -131,6 +131,14 @@ func (x *inputs) need(q *visionQueue, salt prefix.Salt, priority, from, to, soon
 	return ready, nil
 }
 
+// end is the length of the prompt up to the last part.
+func (x *inputs) end() int {
+	if len(x.parts) == 0 {
+		return 0
+	}
+	return x.parts[len(x.parts)-1].end()
+}
+
 // close is done with the part.
 func (p *part) close() {
 	if p.job != nil {

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -658,5 +659,28 @@ func TestPairBeforeAnImageFindsSpace(t *testing.T) {
 	s.release()
 	if n := e.pool.Used(); n != 0 {
 		t.Errorf("%d bytes in use", n)
+	}
+}
+
+// TestLastRowIsAnImage has a prompt end with an image behind a cached prefix. The head, which need not draft, is fed the pair before it
+// while the image is there.
+func TestLastRowIsAnImage(t *testing.T) {
+	m, b := openEmbedding(t, "dense", backend.Options{Threads: 1}, false)
+	log := newJournal("")
+	e, err := New(m, state.NewPool(b, 1<<30), Options{Drafter: m.Drafter(), Cache: true, Tower: b, Log: slog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := collect(e, Request{Prompt: prompt(5, 1), MaxTokens: 1}); err != nil { // the device records the table
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		_, r, err := collect(e, b.asImage(Request{Prompt: prompt(65, 2), MaxTokens: 2, IgnoreEnd: true}, 64, 1, 0))
+		if err != nil || r.Cached != i*64 {
+			t.Errorf("%v, %d cached", err, r.Cached)
+		}
+	}
+	if e.Close(); log.text.Len() > 0 {
+		t.Error(log.text.String())
 	}
 }
