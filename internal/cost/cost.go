@@ -255,8 +255,8 @@ func (m *Model) Surprise(a, b, n int) float64 {
 	return doubt * doubt / math.Sqrt(doubt*doubt+m.noise/float64(n))
 }
 
-// Draft is the cost of a call of a drafter, in levels, with a number of steps, total tokens and rows that it is fed late. Without
-// all of them it costs nothing: it is soon not fed.
+// Draft is the cost of a call of a drafter, in levels, with a number of steps, total tokens, and rows that it is fed late. A
+// drafter that neither drafts nor is fed late costs nothing: it is soon not fed.
 func (m *Model) Draft(drafter, steps, total, fed int) float64 {
 	m.begin()
 	h := drafting(drafter, steps, total, fed)

@@ -41,7 +41,8 @@ func (e *Engine) feed(s *sequence, n int) int {
 		return 0
 	}
 	if e.pipeline.Pipeline != nil && s.flying == 0 && s.prefilling() && len(s.target.Layout().Windows()) == 0 {
-		// New pages wait for every stage. Without memory for all of the prompt, chunks get theirs one by one.
+		// To allocate pages is to wait for every stage, so it is done before chunks are in flight. Without memory for all of the prompt,
+		// chunks get theirs one by one.
 		s.target.Reserve(len(s.tokens) - s.target.Len()) //nolint:errcheck // see above
 	}
 	s.attach(&span)

@@ -9,7 +9,7 @@ import (
 )
 
 // group is the sequences of a round. On a device of several stages several rounds are in flight: while a stage computes
-// the pass of one group, others compute those of other groups. A chunk of a prompt is in a group of its own, or beside sequences.
+// the pass of one group, others compute those of other groups. A chunk of a prompt is in a group of its own, or beside others.
 type group struct {
 	number int          // of the memory of its pass, see model.Grouped
 	batch  []*sequence  // that the round feeds

@@ -96,8 +96,8 @@ func (x *turns) note(queued []bool) {
 	copy(x.queued, queued)
 }
 
-// fail notes that a trip was told of an error of a device. A device tells of an error once, so the caller would not learn that its own
-// work has failed, which the trip came upon.
+// fail notes that a device has told a trip of an error. It tells of an error once. If the caller has queued work there, that may be what
+// has failed, and the caller would not learn of it.
 func (x *turns) fail(s int, t *trip) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -271,8 +271,8 @@ func (d *Device) fail(err error) {
 	}
 }
 
-// wait returns when the work queued on all devices but one is done, with the first error of any. The caller has that one. A device without
-// work is not asked: over a network that takes as long as a pass.
+// wait returns when the work queued on all devices but one is done, with the first error of any. The caller holds that one and waits for
+// it itself. A device without work is not asked: over a network that takes as long as a pass.
 func (d *Device) wait(but int) error {
 	err := d.err
 	d.err = nil

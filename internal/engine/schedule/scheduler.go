@@ -76,7 +76,8 @@ func (x *Scheduler[S]) Chunk(rows int, tower time.Duration) int {
 	return max(minChunk, int((x.spare(rows)-tower).Seconds()/row))
 }
 
-// pieced is the length of a prompt for which pieces are best. The prefix cache stores a state, and waits for it, as often.
+// pieced is the length of a prompt for which pieces are best. Every so many tokens the next piece waits, since the prefix cache stores
+// a state.
 const pieced = 1024
 
 // piece is how many prompt tokens a round may have. While n rounds are in flight, a prompt of P tokens in pieces of c takes the time
