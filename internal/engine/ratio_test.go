@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -90,4 +92,38 @@ func together(t *testing.T, e *Engine, gate *gated, requests []Request, check fu
 		close(ended)
 	}()
 	gate.passUntil(ended)
+}
+
+// TestPreemptionCutsNoDrafts preempts requests of the ratio rule. Where their texts, which are read again, leave a round no space for
+// all drafts, these wait for the next round.
+func TestPreemptionCutsNoDrafts(t *testing.T) {
+	device := backendtest.CPU(t, backend.Options{Threads: 1})
+	m := &interrupted{headed: load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, device)}
+	for n := range 5 {
+		r := Request{
+			Prompt: prompt(9+n, 1), MaxTokens: 14, IgnoreEnd: true, Depth: 2, Rule: spec.Ratio, Sampling: sample.Options{Temperature: 0.9, Seed: 5},
+		}
+		var want []int32
+		for i := range 2 {
+			e, err := New(m, state.NewPool(device, 1<<30), Options{Drafter: m.Drafter(), RoundTokens: 5, MaxBatch: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.passes, m.f = 6*i, func() {
+				if _, err := e.Generate(t.Context(), Request{Prompt: prompt(4, 2), MaxTokens: 1, Priority: 1}); err != nil {
+					t.Error(err)
+				}
+			}
+			ids, result, err := collect(e, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == nil {
+				want = ids
+			}
+			if e.Close(); !slices.Equal(ids, want) || result.Preempted != i {
+				t.Errorf("%d tokens: %v, want %v, preempted %d times", len(r.Prompt), ids, want, result.Preempted)
+			}
+		}
+	}
 }

@@ -206,15 +206,15 @@ func (s *sequence) prefilling() bool { return len(s.tokens)-s.target.Len() > 1 }
 // follow, with logits after each. round is the budget of a round without
 // other sequences.
 //
-// The text of the ratio rule depends on its drafts, so that no batch may cut them: if they
-// do not fit, though they would in a round without others, the last token waits with them.
+// The text of the ratio rule depends on its drafts, so that no batch may cut them: if they do not fit, though they would in a
+// round without others and without the tokens before the last one, that waits with them.
 func (s *sequence) next(budget, round int) model.Span {
 	gap := s.tokens[s.target.Len():]
 	if n := s.toBoundary(min(len(gap), budget)); n < len(gap) || s.background != nil {
 		return model.Span{State: s.target, Tokens: gap[:n]}
 	}
 	n := min(len(s.draft.Tokens), budget-len(gap), s.draft.Certain(s.stop)+s.target.Drafts())
-	if s.req.Rule == spec.Ratio && n < min(len(s.draft.Tokens), round-1) && budget < round {
+	if s.req.Rule == spec.Ratio && n < min(len(s.draft.Tokens), round-1) && (budget < round || len(gap) > 1) {
 		return model.Span{State: s.target, Tokens: gap[:len(gap)-1]}
 	}
 	s.draft.Cut(n)
