@@ -76,12 +76,12 @@ func (x *Scheduler[S]) Chunk(rows int, tower time.Duration) int {
 	return max(minChunk, int((x.spare(rows)-tower).Seconds()/row))
 }
 
-// pieced is the length of a prompt for which pieces are best. Every so many tokens the next piece waits, since the prefix cache stores
+// pieced is the length of a prompt for which pieces are best. At multiples of it the next piece waits, since the prefix cache stores
 // a state.
 const pieced = 1024
 
 // piece is how many prompt tokens a round may have. While n rounds are in flight, a prompt of P tokens in pieces of c takes the time
-// of P/c+n-1 pieces on a stage. With c passes more at a time there are fewer of them, but stages are idle longer at both ends.
+// of P/c+n-1 pieces on a stage. With a larger c there are fewer pieces, but stages are idle longer at both ends.
 // The sum is least at the root of P·pass/(row·(n-1)). A power of two is the shape of many passes.
 func (x *Scheduler[S]) piece() int {
 	row := x.Cost.PromptRow()
