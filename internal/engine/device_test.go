@@ -58,7 +58,7 @@ func newFailingOn(t *testing.T, b backend.Backend, fails *backendtest.Opaque, gr
 
 func (f *failing) engine(t *testing.T, ended func(error)) *Engine {
 	t.Helper()
-	o := Options{Drafter: f.model.Drafter(), Cache: true, Groups: f.groups, Log: slog.New(slog.DiscardHandler), Broken: ended}
+	o := Options{Drafter: f.model.Drafter(), Cache: true, groups: f.groups, Log: slog.New(slog.DiscardHandler), Broken: ended}
 	if f.groups > 1 {
 		o.RoundTokens = 16 // chunks of prompts
 	}

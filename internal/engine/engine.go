@@ -37,7 +37,6 @@ type Options struct {
 	RoundTokens int           // maximum number of tokens fed in one round over all sequences; 0: the constant of that name
 	MaxBatch    int           // maximum number of running sequences; 0: 16
 	MaxQueue    int           // maximum number of waiting requests, above which each flow still has its share; 0: unlimited
-	Groups      int           // maximum number of rounds in flight on a device of several stages; 0: as the costs suggest
 	MaxRound    time.Duration // maximum time that a round should take while text is generated; 0: half as long again as without prompts
 	Context     int           // maximum number of tokens of a sequence; 0: the model's limit
 
@@ -65,6 +64,8 @@ type Options struct {
 	Observe func(Round)  // called after every round, on the engine's goroutine; may be nil
 	Broken  func(error)  // called once, on the engine's goroutine, when nothing is served any more: see ErrBroken; may be nil
 	Log     *slog.Logger // of faults; nil: the default
+
+	groups int // for tests: maximum number of rounds in flight on a device of several stages; 0: as the costs suggest
 }
 
 // Engine runs requests on one model.

@@ -36,7 +36,8 @@ var (
 // BenchmarkMachines measures a generated model, or a file, on a leader and nodes with one thread each, whose connections have
 // delays. Depth: passes of one sequence of 1, 2 and 4 rows, as rounds of depth 0, 1 and 3 have them. share is the time of one device
 // with one thread, over that of all. Groups: gain is the throughput with a round in flight for each machine over one round with all
-// sequences, and gain-group over one with the sequences of a group. Prompts: gain is that of chunks in flight over one at a time. What is compared alternates, and figures are medians. It needs
+// sequences, gain-group that over one with the sequences of a group, and chosen that of the engine's own number of rounds over the
+// better one. Prompts: gain is that of chunks in flight over one at a time. What is compared alternates, and figures are medians. It needs
 // a core for each machine and one for the delays.
 func BenchmarkMachines(b *testing.B) {
 	if *serveFlag != "" {
@@ -103,17 +104,18 @@ func benchmarkMachines(b *testing.B, shape string, machines int) {
 		for _, each := range []int{1, 4, 16} {
 			b.Run(fmt.Sprintf("delay=%v/group=%d", d, each), func(b *testing.B) {
 				delay.Store(int64(d))
-				var all, group, flying []float64
+				var all, group, chosen, flying []float64
 				for first := true; b.Loop(); first = false {
 					x, y := throughput(b, m, dev, 1, each*machines, 32), throughput(b, m, dev, 1, each, 32)
-					z := throughput(b, m, dev, machines, each*machines, 32)
+					z, own := throughput(b, m, dev, machines, each*machines, 32), throughput(b, m, dev, 0, each*machines, 32)
 					if !first {
-						all, group, flying = append(all, z/x), append(group, z/y), append(flying, z)
+						all, group, chosen, flying = append(all, z/x), append(group, z/y), append(chosen, own/max(x, z)), append(flying, z)
 					}
 				}
 				if len(all) > 0 {
 					b.ReportMetric(measure.Median(all), "gain")
 					b.ReportMetric(measure.Median(group), "gain-group")
+					b.ReportMetric(measure.Median(chosen), "chosen")
 					b.ReportMetric(measure.Median(flying), "tokens/s")
 				}
 			})
@@ -234,7 +236,7 @@ func (s passes) pass(b *testing.B, rows int) float64 {
 // throughput is the tokens per second of sequences with answers of a length.
 func throughput(b *testing.B, m model.Model, dev backend.Backend, groups, sequences, tokens int) float64 {
 	b.Helper()
-	e, err := New(m, state.NewPool(dev, 1<<30), Options{Groups: groups, MaxBatch: sequences})
+	e, err := New(m, state.NewPool(dev, 1<<30), Options{groups: groups, MaxBatch: sequences})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -256,7 +258,7 @@ func throughput(b *testing.B, m model.Model, dev backend.Backend, groups, sequen
 // prefilled is the tokens per second of a prompt, after an equal one that tells what it costs.
 func prefilled(b *testing.B, m model.Model, dev backend.Backend, groups, tokens, round int) float64 {
 	b.Helper()
-	e, err := New(m, state.NewPool(dev, 1<<30), Options{Groups: groups, RoundTokens: round})
+	e, err := New(m, state.NewPool(dev, 1<<30), Options{groups: groups, RoundTokens: round})
 	if err != nil {
 		b.Fatal(err)
 	}

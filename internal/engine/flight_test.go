@@ -56,7 +56,7 @@ func TestRoundsInFlightChangeNothing(t *testing.T) {
 			device, _ := staged(t)
 			m, b := embeddingOn(t, name, device)
 			workloadsChangeNothing(t, m, b, 7, func(i int, w *workload) {
-				w.options.Groups = 4 - i%4
+				w.options.groups = 4 - i%4
 				for j := range w.pieces { // beside offline requests there is one group
 					w.pieces[j].Offline = w.pieces[j].Offline && i < 2
 				}
@@ -167,7 +167,7 @@ func TestPassesWithoutMemoryAreNotLaunched(t *testing.T) {
 	device, stages := staged(t)
 	f := newFailingOn(t, device, stages[0], 0)
 	m := &short{headed: f.model.headed}
-	e, err := New(m, f.pool, Options{Drafter: f.model.Drafter(), Groups: 3, Log: quiet})
+	e, err := New(m, f.pool, Options{Drafter: f.model.Drafter(), groups: 3, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +268,7 @@ func TestChunksOfAPromptFollowOneAnother(t *testing.T) {
 		b := inTurn(t, backendtest.CPU(t, backend.Options{Threads: 1}), second, third)
 		m := load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b)
 		d := &noting{Drafter: m.Drafter(), on: b}
-		o := Options{Drafter: d, Cache: true, RoundTokens: 8, Groups: c.groups}
+		o := Options{Drafter: d, Cache: true, RoundTokens: 8, groups: c.groups}
 		if c.meets > 0 { // notes wait for all stages
 			o.Drafter = d.Drafter
 		}
@@ -310,7 +310,7 @@ func TestCanceledPromptIsNotReadToItsEnd(t *testing.T) {
 	own, passes := backendtest.CPU(t, backend.Options{Threads: 1}), 0
 	b := inTurn(t, own, &meeting{Backend: backendtest.CPU(t, backend.Options{Threads: 1}), pass: func() { passes++; cancel() }})
 	m := load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, b)
-	e, err := New(m, state.NewPool(b, 1<<30), Options{RoundTokens: 8, Groups: 3})
+	e, err := New(m, state.NewPool(b, 1<<30), Options{RoundTokens: 8, groups: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +351,7 @@ func TestPanicsInFlightEndOneRequest(t *testing.T) {
 			d := &fusedDrafter{Drafter: f.model.Drafter()}
 			fuses = [2]*fuse{&d.fuse, {}}
 			log := newJournal("")
-			e, err := New(f.model, f.pool, Options{Drafter: d, Groups: 2, RoundTokens: 8, Log: slog.New(log)})
+			e, err := New(f.model, f.pool, Options{Drafter: d, groups: 2, RoundTokens: 8, Log: slog.New(log)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,8 +43,8 @@ func (e *Engine) groups() (groups, rounds int) {
 		}
 		prompts = prompts || s.prefilling()
 	}
-	stages := cmp.Or(e.o.Groups, p.Stages())
-	if e.o.Groups > 0 {
+	stages := cmp.Or(e.o.groups, p.Stages())
+	if e.o.groups > 0 {
 		groups = min(stages, len(e.running))
 	} else {
 		groups = e.bestGroups(texts, rows, stages)

@@ -12,7 +12,7 @@ import (
 
 // New starts an engine. It is the only user of the pool and the model until Close.
 func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
-	if o.RoundTokens < 0 || o.MaxBatch < 0 || o.MaxQueue < 0 || o.MaxRound < 0 || o.Groups < 0 || o.Context < 0 {
+	if o.RoundTokens < 0 || o.MaxBatch < 0 || o.MaxQueue < 0 || o.MaxRound < 0 || o.Context < 0 {
 		return nil, fmt.Errorf("engine: negative limit in %+v", o)
 	}
 	if o.RoundTokens == 0 {
