@@ -4,11 +4,17 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/conformance"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
+// TestOpaquePasses checks the version of the suite, too: kept proofs of devices have it.
 func TestOpaquePasses(t *testing.T) {
-	Brief(t).Run(t, NewOpaque(Open(t, backend.Options{Threads: 1})))
+	s := Brief(t)
+	s.Run(t, NewOpaque(Open(t, backend.Options{Threads: 1})))
+	if got := s.Digest(); got != conformance.Version && !t.Failed() {
+		t.Errorf("the brief checks have changed: Version is %q, want %q", conformance.Version, got)
+	}
 }
 
 // TestOpaqueHidesItsMemory uses memory and weights as only a mistake would.

@@ -1,7 +1,9 @@
 package vulkan
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -115,12 +117,51 @@ func TestKernelsThatDoNotCompileAreReported(t *testing.T) {
 
 // fakes is a driver with fake devices.
 type fakes struct {
-	infos []driver.Info
-	err   error
+	infos  []driver.Info
+	err    error
+	change func(i int, f *fake) // nil: the devices are exact
 }
 
 func (f fakes) Devices() ([]driver.Info, error) { return f.infos, f.err }
-func (f fakes) Open(int) (driver.Device, error) { return newFake(), nil }
+func (f fakes) Open(i int) (driver.Device, error) {
+	dev := newFake()
+	if f.change != nil {
+		f.change(i, dev)
+	}
+	return dev, nil
+}
+
+// TestAutoTriesTheNextGPU has two discrete GPUs behind an integrated one: if the first is refused, its reason is logged and the second is
+// used. If both are, the error has both reasons.
+func TestAutoTriesTheNextGPU(t *testing.T) {
+	for refused := 1; refused <= 2; refused++ {
+		said := new(bytes.Buffer)
+		d := fakes{
+			infos: []driver.Info{{Name: "shared"}, {Name: "first", Kind: driver.Discrete}, {Name: "second", Kind: driver.Discrete}},
+			change: func(i int, f *fake) {
+				if i <= refused {
+					f.sqrt = func(x float32) float32 { return root(x) * 1.0000001 }
+				}
+			},
+		}
+		b, err := openOn(d, Options{Kernels: os.DirFS("kernels"), Slab: 1 << 20, Staging: 1 << 20, Auto: true, Log: slog.New(slog.NewTextHandler(said, nil))}, nil)
+		if !strings.Contains(said.String(), "the GPU is not used") || !strings.Contains(said.String(), "vulkan: first: the device computes other results") {
+			t.Errorf("log %s", said)
+		}
+		if refused == 2 {
+			if !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "shared is none") || !strings.Contains(err.Error(), "second: the device computes") {
+				t.Errorf("error %v", err)
+			}
+			continue
+		}
+		if err != nil || b.Name() != "vulkan:2 second, level 0" {
+			t.Fatalf("error %v", err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // TestOpenSaysWhatIsWrong has drivers without a usable device, and one whose second device is usable.
 func TestOpenSaysWhatIsWrong(t *testing.T) {

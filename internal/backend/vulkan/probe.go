@@ -1,9 +1,11 @@
 package vulkan
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -146,6 +148,7 @@ func (b *Backend) probe(x, y, z []float32) (string, error) {
 }
 
 // openOn opens the device of a number, as of backend.Options, or the first usable one, at the cheapest level that the probe finds exact.
+// Unless a device was named it opens the first discrete GPU that is not refused.
 func openOn(d driver.Driver, o Options, levels []Level) (*Backend, error) {
 	infos, err := d.Devices()
 	if err == nil && len(infos) == 0 {
@@ -157,24 +160,47 @@ func openOn(d driver.Driver, o Options, levels []Level) (*Backend, error) {
 	if err != nil {
 		return nil, fmt.Errorf("vulkan: %w: %w", backend.ErrUnavailable, err)
 	}
-	i := max(0, o.Number-1)
-	for o.Number == 0 && i < len(infos)-1 && (infos[i].Missing != "" || o.Auto && infos[i].Kind != driver.Discrete) {
-		i++
+	if !o.Auto {
+		i := max(0, o.Number-1)
+		for o.Number == 0 && i < len(infos)-1 && infos[i].Missing != "" {
+			i++
+		}
+		return openDevice(d, i, infos[i], o, levels)
 	}
-	if o.Auto && infos[i].Kind != driver.Discrete {
-		return nil, fmt.Errorf("vulkan: %w: auto selects discrete GPUs, and %s is none: use --device vulkan", backend.ErrUnavailable, infos[i].Name)
+	var refused []error
+	for i, info := range infos {
+		if info.Kind != driver.Discrete {
+			refused = append(refused, fmt.Errorf("auto selects discrete GPUs, and %s is none: use --device vulkan", info.Name))
+			continue
+		}
+		if i > 0 {
+			o.Number = i + 1
+		}
+		b, err := openDevice(d, i, info, o, levels)
+		if err == nil {
+			return b, nil
+		}
+		if info.Missing == "" {
+			cmp.Or(o.Log, slog.Default()).Warn("vulkan: the GPU is not used", "error", err)
+		}
+		refused = append(refused, err)
 	}
-	if infos[i].Missing != "" {
-		return nil, fmt.Errorf("vulkan: %w: %s: %s", backend.ErrUnavailable, infos[i].Name, infos[i].Missing)
+	return nil, fmt.Errorf("vulkan: %w: %w", backend.ErrUnavailable, errors.Join(refused...))
+}
+
+// openDevice opens device i of a driver.
+func openDevice(d driver.Driver, i int, info driver.Info, o Options, levels []Level) (*Backend, error) {
+	if info.Missing != "" {
+		return nil, fmt.Errorf("vulkan: %w: %s: %s", backend.ErrUnavailable, info.Name, info.Missing)
 	}
 	dev, err := d.Open(i)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", infos[i].Name, err)
+		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
-	b, err := New(dev, infos[i], o)
+	b, err := New(dev, info, o)
 	if err != nil {
 		_ = dev.Close() // err came first
-		return nil, fmt.Errorf("%s: %w", infos[i].Name, err)
+		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
 	if o.Prove {
 		err = b.prove(levels)
@@ -183,11 +209,7 @@ func openOn(d driver.Driver, o Options, levels []Level) (*Backend, error) {
 	}
 	if err != nil {
 		_ = b.Close() // err came first
-		if err = fmt.Errorf("vulkan: %s: %w", infos[i].Name, err); o.Auto {
-			b.opts.Log.Warn("vulkan: the GPU is not used", "error", err)
-			err = fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
-		}
-		return nil, err
+		return nil, fmt.Errorf("vulkan: %s: %w", info.Name, err)
 	}
 	return b, nil
 }

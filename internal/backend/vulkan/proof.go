@@ -32,6 +32,7 @@ type subject struct {
 	UUID       string `json:"uuid"`
 	Kernels    string `json:"kernels"`    // digest of the modules
 	Arithmetic string `json:"arithmetic"` // of the portable code
+	Suite      string `json:"suite"`      // version of the checks
 }
 
 // proof says that a device has computed with the bits of the CPU, or what it has computed otherwise.
@@ -53,7 +54,7 @@ const maxProof = 1 << 20
 func subjectOf(info *driver.Info, kernels fs.FS) (subject, error) {
 	data, err := fs.ReadFile(kernels, kernelsFile)
 	return subject{
-		info.Name, info.Vendor, info.Product, info.Driver, info.Version, fmt.Sprintf("%x", info.UUID), fmt.Sprintf("%x", sha256.Sum256(data)), backend.Arithmetic(),
+		info.Name, info.Vendor, info.Product, info.Driver, info.Version, fmt.Sprintf("%x", info.UUID), fmt.Sprintf("%x", sha256.Sum256(data)), backend.Arithmetic(), conformance.Version,
 	}, err
 }
 
@@ -92,6 +93,7 @@ func readProof(folder string, of subject) (*proof, error) {
 		{"driver", fmt.Sprintf("%s (%x, %s)", stored.Of.Driver, stored.Of.Version, stored.Of.UUID), fmt.Sprintf("%s (%x, %s)", of.Driver, of.Version, of.UUID)},
 		{"kernels", stored.Of.Kernels, of.Kernels},
 		{"arithmetic", stored.Of.Arithmetic, of.Arithmetic},
+		{"conformance suite", stored.Of.Suite, of.Suite},
 	} {
 		if field.was != field.is {
 			return p, fmt.Errorf("the %s changed from %s to %s", field.what, field.was, field.is)

@@ -16,7 +16,7 @@ import (
 
 // TestProofsHoldForTheirSubject reads proofs of other subjects, and damaged ones: each is made again, with the reason.
 func TestProofsHoldForTheirSubject(t *testing.T) {
-	folder, of := t.TempDir(), subject{Device: "GPU", Driver: "one 1.0", Version: 1, Kernels: "k", Arithmetic: "a"}
+	folder, of := t.TempDir(), subject{Device: "GPU", Driver: "one 1.0", Version: 1, Kernels: "k", Arithmetic: "a", Suite: "s"}
 	p, err := readProof(folder, of)
 	if err == nil || !strings.Contains(err.Error(), "not proven before") {
 		t.Fatalf("error %v", err)
@@ -33,6 +33,7 @@ func TestProofsHoldForTheirSubject(t *testing.T) {
 		"the driver changed from one 1.0 (1, ) to other 1.0 (1, )": func(s *subject) { s.Driver = "other 1.0" },
 		"the kernels changed from k to l":                          func(s *subject) { s.Kernels = "l" },
 		"the arithmetic changed from a to b":                       func(s *subject) { s.Arithmetic = "b" },
+		"the conformance suite changed from s to t":                func(s *subject) { s.Suite = "t" },
 	} {
 		other := of
 		change(&other)
