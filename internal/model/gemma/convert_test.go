@@ -57,7 +57,7 @@ func TestConvertChangesNothing(t *testing.T) {
 			}
 			same(t, "text alone", answers(t, converts(t, fixture(t, name, textOnly).write(t), convert.Options{}), prompt), want)
 			var l llama
-			l.words()
+			l.words(0)
 			same(t, "from GGUF", answers(t, converts(t, l.convert(t, fixture(t, name)), convert.Options{}), prompt), want)
 		})
 	}

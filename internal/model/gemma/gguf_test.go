@@ -238,11 +238,18 @@ func TestGGUFRefusesFactorsOfExperts(t *testing.T) {
 	}
 }
 
-// words writes a tokenizer.
-func (l *llama) words() {
+// words writes a tokenizer of at least n tokens.
+func (l *llama) words(n int) {
+	tokens := []string{"<pad>", "<eos>", "<bos>", "<unk>", "a", "b", "ab", "<turn|>", "<|tool_response>"}
+	types := []int32{3, 3, 3, 3, 1, 1, 1, 4, 4}
+	for i := 0; len(tokens) < n; i++ {
+		if tokens, types = append(tokens, fmt.Sprintf("<0x%02X>", i)), append(types, 6); i > 255 {
+			tokens[len(tokens)-1], types[len(tokens)-1] = fmt.Sprintf("<unused%d>", i), 5
+		}
+	}
 	l.out.Set("tokenizer.ggml.model", "gemma4")
-	l.out.Set("tokenizer.ggml.tokens", []string{"<pad>", "<eos>", "<bos>", "<unk>", "a", "b", "ab", "<turn|>", "<|tool_response>"})
-	l.out.Set("tokenizer.ggml.token_type", []int32{3, 3, 3, 3, 1, 1, 1, 4, 4})
+	l.out.Set("tokenizer.ggml.tokens", tokens)
+	l.out.Set("tokenizer.ggml.token_type", types)
 	l.out.Set("tokenizer.ggml.merges", []string{"a b"})
 	l.out.Set("tokenizer.ggml.eos_token_id", uint32(7))
 	l.out.Set("tokenizer.ggml.add_bos_token", true)
@@ -251,7 +258,7 @@ func (l *llama) words() {
 // TestGGUFWords writes the tokenizer and the tokens that end a turn.
 func TestGGUFWords(t *testing.T) {
 	l := llama{}
-	l.words()
+	l.words(0)
 	c := openFolder(t, l.convert(t, fixture(t, "gemma4_unified")))
 	cfg, err := readConfig(c)
 	if err != nil || !slices.Equal(cfg.Stop, []int32{1, 7, 8}) {

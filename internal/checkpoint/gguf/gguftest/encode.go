@@ -47,8 +47,12 @@ func Encode(typ string, values []float32) (data []byte, stored []float32) {
 		return sixteen(values, 7, 127)
 	}
 	n := Columns(typ)
+	stored = make([]float32, 0, len(values))
 	for ; len(values) > 0; values = values[n:] {
 		block, decoded := encodeBlock(typ, values[:n])
+		if data == nil {
+			data = make([]byte, 0, len(values)/n*len(block))
+		}
 		data = append(data, block...)
 		for _, x := range decoded {
 			stored = append(stored, float32(x))

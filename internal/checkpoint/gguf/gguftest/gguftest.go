@@ -4,8 +4,11 @@
 package gguftest
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 )
@@ -23,7 +26,8 @@ type tensor struct {
 	name  string
 	typ   uint32
 	shape []int
-	data  []byte
+	data  []byte // repeated up to size
+	size  int
 }
 
 var little = binary.LittleEndian
@@ -47,7 +51,17 @@ func (f *File) Add(name, typ string, shape []int, values []float32) []float32 {
 
 // AddRaw adds a tensor of any type by its bytes.
 func (f *File) AddRaw(name string, typ uint32, shape []int, data []byte) {
-	f.tensors = append(f.tensors, tensor{name, typ, slices.Clone(shape), data})
+	f.tensors = append(f.tensors, tensor{name, typ, slices.Clone(shape), data, len(data)})
+}
+
+// AddTiled adds a tensor of any size. Its blocks are those of tile, which Encode returned, again and again.
+func (f *File) AddTiled(name, typ string, shape []int, tile []byte) {
+	block, _ := Encode(typ, make([]float32, Columns(typ)))
+	size := len(block)
+	for _, n := range shape {
+		size *= n
+	}
+	f.tensors = append(f.tensors, tensor{name, Types[typ], slices.Clone(shape), tile, size / Columns(typ)})
 }
 
 // Split deals the tensors out to n files, of which the first has all keys.
@@ -71,6 +85,13 @@ func (f *File) Split(n int) []*File {
 
 // Bytes is the whole file.
 func (f *File) Bytes() []byte {
+	var b bytes.Buffer
+	f.Write(&b) //nolint:errcheck // memory
+	return b.Bytes()
+}
+
+// Write writes the whole file, of which it has no copy.
+func (f *File) Write(to io.Writer) error {
 	version, align, keys := max(f.Version, 2), 32, f.keys
 	if f.Version == 0 {
 		version = 3
@@ -83,7 +104,7 @@ func (f *File) Bytes() []byte {
 	b = little.AppendUint64(b, uint64(len(f.tensors)))
 	b = little.AppendUint64(b, uint64(len(keys)))
 	b = append(b, slices.Concat(keys...)...)
-	var data []byte
+	at := 0
 	for _, t := range f.tensors {
 		b = text(b, t.name)
 		b = little.AppendUint32(b, uint32(len(t.shape)))
@@ -91,18 +112,23 @@ func (f *File) Bytes() []byte {
 			b = little.AppendUint64(b, uint64(t.shape[len(t.shape)-1-i]))
 		}
 		b = little.AppendUint32(b, t.typ)
-		b = little.AppendUint64(b, uint64(len(data)))
-		data = pad(append(data, t.data...), align)
+		b = little.AppendUint64(b, uint64(at))
+		at += t.size + padding(t.size, align)
 	}
-	return append(pad(b, align), data...)
+	w := bufio.NewWriterSize(to, 1<<20)
+	w.Write(b)
+	w.Write(make([]byte, padding(len(b), align)))
+	for _, t := range f.tensors {
+		for left := t.size; left > 0; left -= len(t.data) {
+			w.Write(t.data[:min(left, len(t.data))])
+		}
+		w.Write(make([]byte, padding(t.size, align)))
+	}
+	return w.Flush() // which has the first error
 }
 
-func pad(b []byte, align int) []byte {
-	for len(b)%align != 0 {
-		b = append(b, 0)
-	}
-	return b
-}
+// padding is how many bytes of padding follow n.
+func padding(n, align int) int { return (align - n%align) % align }
 
 func text(b []byte, s string) []byte { return append(little.AppendUint64(b, uint64(len(s))), s...) }
 
