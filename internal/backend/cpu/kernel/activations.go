@@ -60,8 +60,8 @@ func (r *rounding) tail() int {
 // strips is the layout of rows.
 type strips struct {
 	height int  // rows of a strip
-	whole  bool // the last strip is filled with rows of zeros
-	byRow  bool // likewise
+	pad    int  // rows of zeros in the last strip
+	byRow  bool // by row, where pad fills the last strip
 }
 
 const (
@@ -95,10 +95,10 @@ func (a *Activations) lay(rows, groups int, r rounding, s strips) {
 	a.rows, a.groups, a.rounding, a.strips = rows, groups, r, s
 	n := a.OutRows() * groups * (r.group + r.tail())
 	if s.byRow {
-		n = (rows + s.height - 1) / s.height * groups * a.stride(s.height)
+		n = a.OutRows() / s.height * groups * a.stride(s.height)
 	}
 	a.data = aligned(a.data, n)
-	if rows < a.OutRows() {
+	if s.pad > 0 {
 		clear(a.strip(rows / s.height * s.height))
 	}
 }
@@ -115,12 +115,7 @@ func aligned(b []byte, n int) []byte {
 }
 
 // OutRows is the number of rows that a product computes, padding included.
-func (a *Activations) OutRows() int {
-	if a.byRow || a.whole {
-		return (a.rows + a.height - 1) / a.height * a.height
-	}
-	return a.rows
-}
+func (a *Activations) OutRows() int { return a.rows + a.pad }
 
 // AtOnce is the number of rows to multiply with many tiles before the next rows: large enough that
 // weights are seldom read, and small enough that the rows stay in the L2 cache.
@@ -139,16 +134,14 @@ func (a *Activations) AtOnce() int {
 func (a *Activations) Range(from, to int) Activations {
 	part := *a
 	part.rows, part.data = to-from, a.data[a.at(from):]
+	if to < a.rows {
+		part.pad = 0
+	}
 	return part
 }
 
 // inStrip is the number of rows in the strip that begins at row first.
-func (a *Activations) inStrip(first int) int {
-	if a.byRow || a.whole {
-		return a.height
-	}
-	return min(a.height, a.rows-first)
-}
+func (a *Activations) inStrip(first int) int { return min(a.height, a.OutRows()-first) }
 
 // stride is the distance of groups in a strip of rows rows.
 func (a *Activations) stride(rows int) int {

@@ -38,13 +38,7 @@ func gridAVX512Rows3(a *integerArgs)
 func gridAVX512Rows4(a *integerArgs)
 
 //go:noescape
-func gridAVX512Rows5(a *integerArgs)
-
-//go:noescape
 func gridAVX512Rows6(a *integerArgs)
-
-//go:noescape
-func gridAVX512Rows7(a *integerArgs)
 
 //go:noescape
 func gridAVX512Rows8(a *integerArgs)

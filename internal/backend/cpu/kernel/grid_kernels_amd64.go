@@ -21,9 +21,9 @@ var gridAVX512 = [...]func(a *integerArgs){
 	gridAVX512Rows2,
 	gridAVX512Rows3,
 	gridAVX512Rows4,
-	gridAVX512Rows5,
+	nil,
 	gridAVX512Rows6,
-	gridAVX512Rows7,
+	nil,
 	gridAVX512Rows8,
 }
 

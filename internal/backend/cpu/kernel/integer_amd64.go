@@ -35,8 +35,15 @@ func integerTilesVNNI(out []float32, w *Weight, n, from, to int, a *Activations,
 	integerPanels(&panelsVNNI, out, w, n, from, to, a, s)
 }
 
-// stripsAVX512 is Set.strips.
-func stripsAVX512(int, rounding) strips { return strips{height: len(integerAVX512[0])} }
+// stripsAVX512 is Set.strips. There are no kernels of five and seven rows: with weights from memory those of six and eight
+// take at most 2 % longer.
+func stripsAVX512(rows int, _ rounding) strips {
+	s := strips{height: len(integerAVX512[0])}
+	if last := rows % s.height; last > 4 {
+		s.pad = last % 2
+	}
+	return s
+}
 
 // integerTilesAMX is integerTiles. Rows that are laid out by fours, being few or in groups
 // that do not fit tiles, go to AVX-512.
@@ -227,7 +234,7 @@ func stripsAMX(rows int, r rounding) strips {
 		n := (rows + height - 1) / height
 		height = (rows + n - 1) / n
 	}
-	return strips{height: height, byRow: true}
+	return strips{height: height, pad: (height - rows%height) % height, byRow: true}
 }
 
 // amxRows is from how many rows on tiles are the faster way. Measured on a Xeon of the fifth

@@ -29,13 +29,7 @@ func integerAVX5122Rows3(a *integerArgs)
 func integerAVX5122Rows4(a *integerArgs)
 
 //go:noescape
-func integerAVX5122Rows5(a *integerArgs)
-
-//go:noescape
 func integerAVX5122Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5122Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5122Rows8(a *integerArgs)
@@ -53,13 +47,7 @@ func integerAVX5123Rows3(a *integerArgs)
 func integerAVX5123Rows4(a *integerArgs)
 
 //go:noescape
-func integerAVX5123Rows5(a *integerArgs)
-
-//go:noescape
 func integerAVX5123Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5123Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5123Rows8(a *integerArgs)
@@ -77,13 +65,7 @@ func integerAVX5124Rows3(a *integerArgs)
 func integerAVX5124Rows4(a *integerArgs)
 
 //go:noescape
-func integerAVX5124Rows5(a *integerArgs)
-
-//go:noescape
 func integerAVX5124Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5124Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5124Rows8(a *integerArgs)
@@ -101,13 +83,7 @@ func integerAVX5125Rows3(a *integerArgs)
 func integerAVX5125Rows4(a *integerArgs)
 
 //go:noescape
-func integerAVX5125Rows5(a *integerArgs)
-
-//go:noescape
 func integerAVX5125Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5125Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5125Rows8(a *integerArgs)
@@ -125,13 +101,7 @@ func integerAVX5126Rows3(a *integerArgs)
 func integerAVX5126Rows4(a *integerArgs)
 
 //go:noescape
-func integerAVX5126Rows5(a *integerArgs)
-
-//go:noescape
 func integerAVX5126Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5126Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5126Rows8(a *integerArgs)
@@ -149,13 +119,7 @@ func integerAVX5128Rows3(a *integerArgs)
 func integerAVX5128Rows4(a *integerArgs)
 
 //go:noescape
-func integerAVX5128Rows5(a *integerArgs)
-
-//go:noescape
 func integerAVX5128Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX5128Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX5128Rows8(a *integerArgs)
@@ -173,13 +137,7 @@ func integerAVX512FP4Rows3(a *integerArgs)
 func integerAVX512FP4Rows4(a *integerArgs)
 
 //go:noescape
-func integerAVX512FP4Rows5(a *integerArgs)
-
-//go:noescape
 func integerAVX512FP4Rows6(a *integerArgs)
-
-//go:noescape
-func integerAVX512FP4Rows7(a *integerArgs)
 
 //go:noescape
 func integerAVX512FP4Rows8(a *integerArgs)
@@ -197,13 +155,7 @@ func integerAVX512LevelsRows3(a *integerArgs)
 func integerAVX512LevelsRows4(a *integerArgs)
 
 //go:noescape
-func integerAVX512LevelsRows5(a *integerArgs)
-
-//go:noescape
 func integerAVX512LevelsRows6(a *integerArgs)
-
-//go:noescape
-func integerAVX512LevelsRows7(a *integerArgs)
 
 //go:noescape
 func integerAVX512LevelsRows8(a *integerArgs)

@@ -19,14 +19,14 @@
 	MOVQ R8, SI \
 	MOVQ DX, BX
 #define R_7 \
-	MOVQ integerArgs_codes(AX), R13 \
-	ADDQ R8, R13
-#define R_8 \
 	VMOVDQU32 0(SI), Z25 \
 	PREFETCHT0 4608(SI)
-#define R_9 \
+#define R_8 \
 	VMOVDQU32 0(SI)(R11*1), Z25 \
 	PREFETCHT0 4608(SI)(R11*1)
+#define R_9 \
+	MOVQ integerArgs_codes(AX), R13 \
+	ADDQ R8, R13
 #define R_10 \
 	VPXORD Z2, Z2, Z2 \
 	VPXORD Z3, Z3, Z3
@@ -34,99 +34,125 @@
 	VPXORD Z0, Z0, Z0 \
 	VPXORD Z1, Z1, Z1
 #define R_12 \
-	VPXORD Z14, Z14, Z14 \
-	VPXORD Z15, Z15, Z15
-#define R_13 \
 	VPXORD Z6, Z6, Z6 \
 	VPXORD Z7, Z7, Z7
-#define R_16 \
+#define R_13 \
 	MOVQ integerArgs_weights(AX), R8 \
 	MOVQ integerArgs_out(AX), R9
-#define R_17 \
+#define R_14 \
 	MOVQ integerArgs_acts(AX), DX \
 	MOVQ integerArgs_groups(AX), R12
-#define R_19 \
+#define R_16 \
 	ADDQ integerArgs_block(AX), R8 \
 	DECQ R12
-#define R_20 \
+#define R_17 \
 	VPXORD Z4, Z4, Z4 \
 	VPXORD Z5, Z5, Z5
-#define R_23 \
+#define R_20 \
 	VPSRLD $2, Z25, Z24 \
 	VPANDD Z31, Z24, Z24
-#define R_24 \
-	DECQ CX \
-	JNZ step0
-#define R_30 \
-	VPXORD Z10, Z10, Z10 \
-	VPXORD Z11, Z11, Z11
-#define R_31 \
-	VPXORD Z8, Z8, Z8 \
-	VPXORD Z9, Z9, Z9
-#define R_32 \
-	VMOVDQU32 64(SI), Z25 \
-	PREFETCHT0 4672(SI)
-#define R_33 \
-	VMOVDQU32 64(SI)(R11*1), Z25 \
-	PREFETCHT0 4672(SI)(R11*1)
-#define R_34 \
+#define R_27 \
 	VCVTPH2PS 0(R13), Z24 \
 	VCVTPH2PS 0(R13)(R11*1), Z26
+#define R_30 \
+	VCVTDQ2PS Z16, Z16 \
+	VMULPS.BCST 0(BX), Z16, Z16
+#define R_31 \
+	VCVTDQ2PS Z17, Z17 \
+	VMULPS.BCST 4(BX), Z17, Z17
+#define R_32 \
+	VCVTDQ2PS Z18, Z18 \
+	VMULPS.BCST 8(BX), Z18, Z18
+#define R_33 \
+	VCVTDQ2PS Z19, Z19 \
+	VMULPS.BCST 12(BX), Z19, Z19
+#define R_34 \
+	VCVTDQ2PS Z20, Z20 \
+	VMULPS.BCST 16(BX), Z20, Z20
 #define R_35 \
-	VPXORD Z12, Z12, Z12 \
-	VPXORD Z13, Z13, Z13
+	VCVTDQ2PS Z21, Z21 \
+	VMULPS.BCST 20(BX), Z21, Z21
+#define R_36 \
+	VCVTDQ2PS Z22, Z22 \
+	VMULPS.BCST 24(BX), Z22, Z22
+#define R_37 \
+	VCVTDQ2PS Z23, Z23 \
+	VMULPS.BCST 28(BX), Z23, Z23
 #define R_38 \
+	VMOVDQU32 64(SI), Z25 \
+	PREFETCHT0 4672(SI)
+#define R_39 \
+	VMOVDQU32 64(SI)(R11*1), Z25 \
+	PREFETCHT0 4672(SI)(R11*1)
+#define R_40 \
+	VMOVUPS 0(R13), Z24 \
+	VMOVUPS 0(R13)(R11*1), Z26
+#define R_43 \
 	R_2 \
 	VPANDD Z31, Z25, Z25
-#define R_39 \
-	VPXORD Z16, Z16, Z16 \
-	VPXORD Z17, Z17, Z17 \
-	VPXORD Z18, Z18, Z18 \
-	VPXORD Z19, Z19, Z19
-#define R_40 \
+#define R_44 \
 	CMPQ integerArgs_scale(AX), $const_scaleF16 \
 	JEQ half0 \
 	JGT other0
-#define R_41 \
-	R_16 \
+#define R_45 \
+	R_13 \
 	MOVQ integerArgs_tiles(AX), R10
-#define R_42 \
+#define R_46 \
 	SHRQ $1, R10 \
 	JZ last \
 	MOVQ integerArgs_tileBytes(AX), R11 \
 	IMULQ R10, R11
-#define R_44 \
+#define R_48 \
 	VPSRLD $4, Z25, Z24 \
 	VPANDD Z31, Z24, Z24
-#define R_45 \
-	R_7 \
+#define R_49 \
+	R_9 \
 	PREFETCHT0 4608(R13)
-#define R_46 \
-	R_19 \
-	JNZ group \
-	VMOVUPS Z0, 0(R9)
-#define R_50 \
-	R_20 \
-	R_13
-#define R_52 \
-	VPDPBUSD.BCST 64(BX), Z24, Z16 \
-	VPDPBUSD.BCST 68(BX), Z24, Z17
-#define R_55 \
+#define R_54 \
+	VPXORD Z8, Z8, Z8 \
+	VPXORD Z9, Z9, Z9 \
+	VPXORD Z10, Z10, Z10 \
+	VPXORD Z11, Z11, Z11
+#define R_56 \
+	R_17 \
+	R_12
+#define R_57 \
+	VCVTDQ2PS Z6, Z6 \
+	VMULPS.BCST 0(BX), Z6, Z6
+#define R_58 \
+	VCVTDQ2PS Z7, Z7 \
+	VMULPS.BCST 4(BX), Z7, Z7
+#define R_59 \
+	VCVTDQ2PS Z12, Z12 \
+	VMULPS.BCST 0(BX), Z12, Z12
+#define R_60 \
+	VCVTDQ2PS Z13, Z13 \
+	VMULPS.BCST 4(BX), Z13, Z13
+#define R_61 \
+	VCVTDQ2PS Z14, Z14 \
+	VMULPS.BCST 8(BX), Z14, Z14
+#define R_62 \
+	VCVTDQ2PS Z15, Z15 \
+	VMULPS.BCST 12(BX), Z15, Z15
+#define R_65 \
 	VCVTPH2PS 0(R13), Z24 \
 	VCVTPH2PS 32(R13), Z25
-#define R_56 \
+#define R_66 \
 	VCVTPH2PS 0(R13)(R11*1), Z26 \
 	VCVTPH2PS 32(R13)(R11*1), Z27
-#define R_60 \
+#define R_69 \
+	VMOVUPS 0(R13), Z24 \
+	VMOVUPS 64(R13), Z25
+#define R_70 \
 	VMOVUPS 0(R13)(R11*1), Z26 \
 	VMOVUPS 64(R13)(R11*1), Z27
-#define R_64 \
+#define R_74 \
 	CMPQ integerArgs_scale(AX), $const_scaleFactors \
 	JEQ super
-#define R_65 \
+#define R_75 \
 	MOVQ integerArgs_per(AX), R15 \
 	MOVQ integerArgs_decoded(AX), R14
-#define R_69 \
+#define R_78 \
 	TESTQ R11, R11 \
 	JZ end \
 	MOVQ integerArgs_tiles(AX), CX \
@@ -134,606 +160,385 @@
 	MOVQ integerArgs_outTile(AX), DX \
 	IMULQ DX, CX \
 	ADDQ R9, CX
-#define R_70 \
+#define R_79 \
 	VPSRLD $6, Z25, Z24 \
 	VPANDD Z31, Z24, Z24
-#define R_71 \
+#define R_80 \
 	ADDQ DX, R9 \
 	DECQ R10 \
 	JNZ tile \
 	ADDQ R11, R8 \
 	LEAQ (CX)(DX*1), R9
-#define R_72 \
+#define R_81 \
 	XORL R11, R11 \
 	MOVQ $1, R10 \
 	MOVQ integerArgs_tiles(AX), CX \
 	TESTQ $1, CX \
 	JNZ tile
-#define R_73 \
+#define R_82 \
 	R_2 \
 	VPANDD Z31, Z25, Z25 \
 	VPSHUFB Z24, Z30, Z24
-#define R_74 \
-	R_17 \
+#define R_83 \
+	R_49 \
+	PREFETCHT0 4608(R13)(R11*1)
+#define R_84 \
+	R_14 \
 	R_11 \
 	R_10
-#define R_77 \
+#define R_85 \
+	R_16 \
+	JNZ group \
+	VMOVUPS Z0, 0(R9) \
+	VMOVUPS Z1, 64(R9)
+#define R_87 \
 	R_1 \
 	VPMOVZXWD 32(R13)(R11*1), Z27 \
 	VPSLLD $16, Z27, Z27
-#define R_79 \
+#define R_88 \
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
+	JEQ zeroHalf0 \
+	CMPQ integerArgs_scale(AX), $const_scaleF32 \
+	JNE zeros0
+#define R_89 \
 	TESTQ $const_scalePoints, integerArgs_scale(AX) \
 	JNZ points0 \
 	TESTQ $const_scaleF32, integerArgs_scale(AX) \
 	JZ zeroShort0
-#define R_80 \
-	VMOVUPS 0(R13), Z24 \
-	VMOVUPS 0(R13)(R11*1), Z26
-#define R_82 \
+#define R_90 \
 	CMPQ integerArgs_scale(AX), $(const_scalePoints+const_scaleF16) \
 	JEQ pointsHalf0 \
 	JLT pointsShort0
-#define R_83 \
+#define R_91 \
+	VMOVUPS 0(R13), Z24 \
+	VPMOVZXBD 64(R13), Z25
+#define R_92 \
+	VMOVUPS 0(R13)(R11*1), Z26 \
+	VPMOVZXBD 64(R13)(R11*1), Z27
+#define R_93 \
 	VCVTPH2PS 0(R13), Z24 \
 	VPMOVZXBD 32(R13), Z25
-#define R_84 \
+#define R_94 \
 	VCVTPH2PS 0(R13)(R11*1), Z26 \
 	VPMOVZXBD 32(R13)(R11*1), Z27
-#define R_85 \
-	R_45 \
-	PREFETCHT0 4608(R13)(R11*1)
-#define R_86 \
+#define R_95 \
 	ADDQ $64, R14 \
 	MOVQ BX, DX \
 	ADDQ integerArgs_block(AX), R8 \
 	DECQ R15
-#define R_87 \
+#define R_96 \
 	MOVQ integerArgs_decoded(AX), R14 \
 	VMOVDQU32 Z0, 2560(R14)
-#define R_88 \
-	R_46 \
-	VMOVUPS Z1, 64(R9) \
-	VMOVUPS Z2, 128(R9)
-#define R_90 \
-	VPDPBUSD.BCST 72(BX), Z24, Z18 \
-	VPDPBUSD.BCST 76(BX), Z24, Z19
-#define R_91 \
-	VPADDD.BCST 64(BX), Z16, Z16 \
-	VCVTDQ2PS Z16, Z16
-#define R_92 \
-	VPADDD.BCST 68(BX), Z17, Z17 \
-	VCVTDQ2PS Z17, Z17
-#define R_93 \
-	VCVTDQ2PS Z18, Z18 \
-	VMULPS.BCST 8(BX), Z18, Z18
-#define R_94 \
-	VCVTDQ2PS Z19, Z19 \
-	VMULPS.BCST 12(BX), Z19, Z19
-#define R_95 \
-	VCVTDQ2PS Z20, Z20 \
-	VMULPS.BCST 16(BX), Z20, Z20
-#define R_96 \
-	VCVTDQ2PS Z21, Z21 \
-	VMULPS.BCST 20(BX), Z21, Z21
-#define R_97 \
-	VCVTDQ2PS Z22, Z22 \
-	VMULPS.BCST 24(BX), Z22, Z22
-#define R_98 \
-	VCVTDQ2PS Z23, Z23 \
-	VMULPS.BCST 28(BX), Z23, Z23
-#define R_99 \
-	VCVTDQ2PS Z6, Z6 \
-	VMULPS.BCST 0(BX), Z6, Z6
-#define R_100 \
-	VCVTDQ2PS Z7, Z7 \
-	VMULPS.BCST 4(BX), Z7, Z7
-#define R_101 \
-	VCVTDQ2PS Z12, Z12 \
-	VMULPS.BCST 0(BX), Z12, Z12
-#define R_102 \
-	VCVTDQ2PS Z13, Z13 \
-	VMULPS.BCST 4(BX), Z13, Z13
-#define R_103 \
-	VCVTDQ2PS Z14, Z14 \
-	VMULPS.BCST 8(BX), Z14, Z14
-#define R_104 \
-	VCVTDQ2PS Z15, Z15 \
-	VMULPS.BCST 12(BX), Z15, Z15
 #define R_105 \
+	R_40 \
+	JMP symmetric0
+#define R_107 \
 	MOVQ integerArgs_plane(AX), DI \
 	ADDQ R8, DI
-#define R_107 \
-	R_40 \
+#define R_108 \
+	VPDPBUSD.BCST 64(BX), Z24, Z16 \
+	VPDPBUSD.BCST 68(BX), Z24, Z17
+#define R_109 \
+	R_7 \
+	VPANDD Z31, Z25, Z24
+#define R_112 \
+	VCVTDQ2PS Z8, Z8 \
+	VMULPS.BCST 0(BX), Z8, Z8
+#define R_113 \
+	VCVTDQ2PS Z9, Z9 \
+	VMULPS.BCST 4(BX), Z9, Z9
+#define R_114 \
+	R_44 \
 	R_0 \
 	VPMOVZXWD 32(R13), Z25 \
 	VPSLLD $16, Z25, Z25
-#define R_108 \
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
-	JEQ zeroHalf0 \
-	CMPQ integerArgs_scale(AX), $const_scaleF32 \
-	JNE zeros0 \
-	VMOVUPS 0(R13), Z24 \
-	VMOVUPS 64(R13), Z25
-#define R_109 \
-	VMOVUPS 0(R13), Z24 \
-	VPMOVZXBD 64(R13), Z25
-#define R_110 \
-	VMOVUPS 0(R13)(R11*1), Z26 \
-	VPMOVZXBD 64(R13)(R11*1), Z27
-#define R_111 \
+#define R_115 \
 	R_0 \
 	VPMOVZXBD 32(R13), Z25
-#define R_112 \
+#define R_116 \
 	R_1 \
 	VPMOVZXBD 32(R13)(R11*1), Z27
-#define R_114 \
-	R_87 \
-	VMOVDQU32 Z1, 2624(R14)
-#define R_116 \
-	R_74 \
-	R_50
-#define R_117 \
-	R_88 \
-	VMOVUPS Z3, 192(R9)
 #define R_118 \
-	VCVTDQ2PS Z14, Z14 \
-	VMULPS.BCST 0(BX), Z14, Z14
-#define R_119 \
-	VCVTDQ2PS Z15, Z15 \
-	VMULPS.BCST 4(BX), Z15, Z15
-#define R_120 \
-	VCVTDQ2PS Z18, Z18 \
-	VMULPS.BCST 16(BX), Z18, Z18
-#define R_121 \
-	VCVTDQ2PS Z19, Z19 \
-	VMULPS.BCST 20(BX), Z19, Z19
-#define R_122 \
-	VCVTDQ2PS Z20, Z20 \
-	VMULPS.BCST 24(BX), Z20, Z20
-#define R_123 \
-	R_41 \
-	MOVL $0x0f0f0f0f, CX \
-	VPBROADCASTD CX, Z31
-#define R_127 \
-	R_80 \
-	JMP symmetric0
-#define R_130 \
-	R_8 \
-	VPANDD Z31, Z25, Z24
-#define R_131 \
-	VPDPBUSD.BCST 56(BX), Z24, Z14 \
-	VPDPBUSD.BCST 60(BX), Z24, Z15
-#define R_134 \
-	R_6 \
-	R_105
-#define R_135 \
-	VCVTDQ2PS Z16, Z16 \
-	VMULPS.BCST 0(BX), Z16, Z16
-#define R_136 \
-	VCVTDQ2PS Z17, Z17 \
-	VMULPS.BCST 4(BX), Z17, Z17
-#define R_137 \
-	R_31 \
-	R_30 \
-	R_35 \
-	R_12
-#define R_138 \
-	R_86 \
-	JNZ superGroup
-#define R_140 \
-	VPBROADCASTD CX, Z30 \
-	R_42
-#define R_141 \
-	KMOVQ 0(DI), K1 \
-	VPADDB Z30, Z24, K1, Z24
-#define R_143 \
-	JNZ decode \
-	R_69 \
-	JMP stored
-#define R_146 \
-	R_111 \
-	R_112
-#define R_147 \
-	R_55 \
-	R_56 \
+	VPXORD Z12, Z12, Z12 \
+	VPXORD Z13, Z13, Z13 \
+	VPXORD Z14, Z14, Z14 \
+	VPXORD Z15, Z15, Z15
+#define R_124 \
+	R_65 \
+	R_66 \
 	JMP scaled0
-#define R_148 \
-	R_108 \
-	R_60 \
-	JMP scaled0
-#define R_149 \
+#define R_125 \
 	R_0 \
 	R_1 \
 	JMP symmetric0
-#define R_150 \
-	R_83 \
+#define R_126 \
+	R_45 \
+	MOVL $0x0f0f0f0f, CX \
+	VPBROADCASTD CX, Z31
+#define R_128 \
+	R_8 \
+	VPANDD Z31, Z25, Z24
+#define R_129 \
+	R_96 \
+	VMOVDQU32 Z1, 2624(R14) \
+	VMOVDQU32 Z2, 2688(R14)
+#define R_130 \
 	R_84 \
-	JMP pointed0
+	R_56
+#define R_131 \
+	R_85 \
+	VMOVUPS Z2, 128(R9) \
+	VMOVUPS Z3, 192(R9)
+#define R_132 \
+	VCVTDQ2PS Z10, Z10 \
+	VMULPS.BCST 8(BX), Z10, Z10
+#define R_133 \
+	VCVTDQ2PS Z11, Z11 \
+	VMULPS.BCST 12(BX), Z11, Z11
+#define R_137 \
+	R_6 \
+	R_107
+#define R_140 \
+	VPDPBUSD.BCST 0(BX), Z24, Z6 \
+	VPDPBUSD.BCST 4(BX), Z24, Z7
+#define R_142 \
+	R_57 \
+	VFMADD231PS Z26, Z6, Z2
+#define R_144 \
+	R_58 \
+	VFMADD231PS Z26, Z7, Z3
 #define R_151 \
-	R_52 \
-	R_90 \
-	VPDPBUSD.BCST 80(BX), Z24, Z20
+	R_112 \
+	VFMADD231PS Z24, Z8, Z0
 #define R_152 \
-	R_39 \
+	R_59 \
+	VFMADD231PS Z26, Z12, Z4
+#define R_153 \
+	R_113 \
+	VFMADD231PS Z24, Z9, Z1
+#define R_154 \
+	JNZ decode \
+	R_78 \
+	JMP stored
+#define R_155 \
+	VPXORD Z16, Z16, Z16 \
+	VPXORD Z17, Z17, Z17 \
+	VPXORD Z18, Z18, Z18 \
+	VPXORD Z19, Z19, Z19 \
 	VPXORD Z20, Z20, Z20 \
 	VPXORD Z21, Z21, Z21 \
 	VPXORD Z22, Z22, Z22 \
 	VPXORD Z23, Z23, Z23
-#define R_153 \
-	R_114 \
-	VMOVDQU32 Z2, 2688(R14) \
-	VMOVDQU32 Z3, 2752(R14)
-#define R_154 \
-	R_6 \
-	VMOVDQU32 0(R14), Z26
-#define R_155 \
-	R_117 \
-	VMOVUPS Z4, 256(R9) \
-	VMOVUPS Z5, 320(R9)
-#define R_156 \
-	VCVTDQ2PS Z16, Z16 \
-	VMULPS.BCST 8(BX), Z16, Z16
 #define R_157 \
-	VCVTDQ2PS Z17, Z17 \
-	VMULPS.BCST 12(BX), Z17, Z17
+	R_115 \
+	R_116
 #define R_158 \
-	KMOVQ 16(DI), K1 \
-	VPADDB Z30, Z24, K1, Z24
+	R_88 \
+	R_69 \
+	R_70 \
+	JMP scaled0
 #define R_159 \
-	R_8 \
-	R_38
-#define R_160 \
-	XORL R15, R15 \
-	R_64
-#define R_163 \
-	R_86 \
-	JNZ group
-#define R_164 \
-	VPDPBUSD.BCST 40(BX), Z24, Z10 \
-	VPDPBUSD.BCST 44(BX), Z24, Z11
-#define R_165 \
-	VPDPBUSD.BCST 48(BX), Z24, Z12 \
-	VPDPBUSD.BCST 52(BX), Z24, Z13
-#define R_166 \
-	VCVTDQ2PS Z8, Z8 \
-	VMULPS.BCST 0(BX), Z8, Z8
-#define R_167 \
-	VCVTDQ2PS Z9, Z9 \
-	VMULPS.BCST 4(BX), Z9, Z9
-#define R_168 \
-	VCVTDQ2PS Z10, Z10 \
-	VMULPS.BCST 8(BX), Z10, Z10
-#define R_169 \
-	VCVTDQ2PS Z11, Z11 \
-	VMULPS.BCST 12(BX), Z11, Z11
-#define R_171 \
-	R_12 \
-	R_39 \
-	VPXORD Z20, Z20, Z20
-#define R_174 \
-	VPDPBUSD.BCST 0(BX), Z24, Z6 \
-	VPDPBUSD.BCST 4(BX), Z24, Z7
-#define R_176 \
-	R_99 \
-	VFMADD231PS Z26, Z6, Z2
-#define R_178 \
-	R_100 \
-	VFMADD231PS Z26, Z7, Z3
-#define R_184 \
-	R_109 \
-	R_110 \
+	R_91 \
+	R_92 \
 	JMP pointed0
-#define R_185 \
-	R_24 \
-	R_85 \
-	R_107 \
-	R_77
-#define R_187 \
-	R_152 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_188 \
-	KMOVQ 0(DI)(R11*1), K1 \
-	VPADDB Z30, Z24, K1, Z24
-#define R_189 \
-	R_32 \
-	R_38
-#define R_190 \
-	R_24 \
-	TESTQ R15, R15 \
-	JNZ factors0
-#define R_191 \
-	VPDPBUSD.BCST 84(BX), Z24, Z21 \
-	VPDPBUSD.BCST 88(BX), Z24, Z22 \
-	VPDPBUSD.BCST 92(BX), Z24, Z23
-#define R_192 \
+#define R_160 \
+	R_54 \
+	R_118
+#define R_162 \
 	VCVTDQ2PS Z2, Z2 \
 	VMULPS.BCST 0(BX), Z2, Z2 \
 	VFMADD231PS Z24, Z2, Z0
-#define R_193 \
+#define R_163 \
 	VCVTDQ2PS Z3, Z3 \
 	VMULPS.BCST 0(BX), Z3, Z3 \
 	VFMADD231PS Z26, Z3, Z1
-#define R_194 \
+#define R_164 \
 	VCVTDQ2PS Z4, Z4 \
 	VMULPS.BCST 0(BX), Z4, Z4 \
 	VFMADD231PS Z24, Z4, Z0
-#define R_195 \
+#define R_165 \
 	VCVTDQ2PS Z5, Z5 \
 	VMULPS.BCST 4(BX), Z5, Z5 \
 	VFMADD231PS Z24, Z5, Z1
-#define R_196 \
-	R_99 \
+#define R_166 \
+	R_57 \
 	VFMADD231PS Z24, Z6, Z0
-#define R_197 \
+#define R_167 \
 	VCVTDQ2PS Z9, Z9 \
 	VMULPS.BCST 0(BX), Z9, Z9 \
 	VFMADD231PS Z26, Z9, Z3
-#define R_198 \
-	R_100 \
+#define R_168 \
+	R_58 \
 	VFMADD231PS Z24, Z7, Z1
-#define R_199 \
+#define R_169 \
 	VCVTDQ2PS Z10, Z10 \
 	VMULPS.BCST 4(BX), Z10, Z10 \
 	VFMADD231PS Z26, Z10, Z4
-#define R_200 \
+#define R_170 \
 	VCVTDQ2PS Z8, Z8 \
 	VMULPS.BCST 8(BX), Z8, Z8 \
 	VFMADD231PS Z24, Z8, Z2
-#define R_201 \
+#define R_171 \
 	VCVTDQ2PS Z11, Z11 \
 	VMULPS.BCST 8(BX), Z11, Z11 \
 	VFMADD231PS Z26, Z11, Z5
-#define R_203 \
-	R_166 \
-	VFMADD231PS Z24, Z8, Z0
-#define R_204 \
-	R_101 \
-	VFMADD231PS Z26, Z12, Z4
-#define R_205 \
-	R_167 \
-	VFMADD231PS Z24, Z9, Z1
-#define R_206 \
-	R_102 \
-	VFMADD231PS Z26, Z13, Z5
-#define R_207 \
-	R_168 \
-	VFMADD231PS Z24, Z10, Z2
-#define R_208 \
-	R_103 \
-	VFMADD231PS Z26, Z14, Z6
-#define R_209 \
-	R_169 \
-	VFMADD231PS Z24, Z11, Z3
-#define R_210 \
-	R_104 \
-	VFMADD231PS Z26, Z15, Z7
-#define R_225 \
-	VMULPS.BCST 16(BX), Z16, Z16 \
-	VFMADD231PS Z24, Z16, Z4
-#define R_227 \
-	KMOVQ 16(DI)(R11*1), K1 \
-	VPADDB Z30, Z24, K1, Z24
-#define R_228 \
-	R_33 \
-	R_38
-#define R_229 \
+#define R_172 \
 	VPDPBUSD.BCST 0(BX), Z24, Z12 \
 	VPDPBUSD.BCST 4(BX), Z24, Z13 \
 	VPDPBUSD.BCST 8(BX), Z24, Z14 \
 	VPDPBUSD.BCST 12(BX), Z24, Z15
-#define R_230 \
-	VCVTDQ2PS Z10, Z10 \
-	VMULPS.BCST 0(BX), Z10, Z10 \
-	VFMADD231PS Z24, Z10, Z0
-#define R_231 \
-	VCVTDQ2PS Z15, Z15 \
-	VMULPS.BCST 0(BX), Z15, Z15 \
-	VFMADD231PS Z26, Z15, Z5
-#define R_232 \
-	VCVTDQ2PS Z11, Z11 \
-	VMULPS.BCST 4(BX), Z11, Z11 \
-	VFMADD231PS Z24, Z11, Z1
-#define R_233 \
-	VCVTDQ2PS Z16, Z16 \
-	VMULPS.BCST 4(BX), Z16, Z16 \
-	VFMADD231PS Z26, Z16, Z6
-#define R_234 \
-	VCVTDQ2PS Z12, Z12 \
-	VMULPS.BCST 8(BX), Z12, Z12 \
-	VFMADD231PS Z24, Z12, Z2
-#define R_235 \
-	VCVTDQ2PS Z17, Z17 \
-	VMULPS.BCST 8(BX), Z17, Z17 \
-	VFMADD231PS Z26, Z17, Z7
-#define R_236 \
-	VCVTDQ2PS Z13, Z13 \
-	VMULPS.BCST 12(BX), Z13, Z13 \
-	VFMADD231PS Z24, Z13, Z3
-#define R_237 \
-	VCVTDQ2PS Z18, Z18 \
-	VMULPS.BCST 12(BX), Z18, Z18 \
-	VFMADD231PS Z26, Z18, Z8
-#define R_238 \
-	VCVTDQ2PS Z14, Z14 \
-	VMULPS.BCST 16(BX), Z14, Z14 \
-	VFMADD231PS Z24, Z14, Z4
-#define R_239 \
-	VCVTDQ2PS Z19, Z19 \
-	VMULPS.BCST 16(BX), Z19, Z19 \
-	VFMADD231PS Z26, Z19, Z9
-#define R_240 \
-	R_101 \
+#define R_173 \
+	R_60 \
+	VFMADD231PS Z26, Z13, Z5
+#define R_174 \
+	R_132 \
+	VFMADD231PS Z24, Z10, Z2
+#define R_175 \
+	R_61 \
+	VFMADD231PS Z26, Z14, Z6
+#define R_176 \
+	R_133 \
+	VFMADD231PS Z24, Z11, Z3
+#define R_177 \
+	R_62 \
+	VFMADD231PS Z26, Z15, Z7
+#define R_178 \
+	R_59 \
 	VFMADD231PS Z24, Z12, Z0
-#define R_241 \
+#define R_191 \
+	R_30 \
+	VFMADD231PS Z24, Z16, Z0
+#define R_192 \
+	R_31 \
+	VFMADD231PS Z24, Z17, Z1
+#define R_193 \
+	R_32 \
+	VFMADD231PS Z24, Z18, Z2
+#define R_194 \
+	R_33 \
+	VFMADD231PS Z24, Z19, Z3
+#define R_195 \
+	R_34 \
+	VFMADD231PS Z24, Z20, Z4
+#define R_196 \
+	R_35 \
+	VFMADD231PS Z24, Z21, Z5
+#define R_197 \
+	R_36 \
+	VFMADD231PS Z24, Z22, Z6
+#define R_198 \
+	R_37 \
+	VFMADD231PS Z24, Z23, Z7
+#define R_199 \
+	R_93 \
+	R_94 \
+	JMP pointed0
+#define R_200 \
+	R_155 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_201 \
+	VPDPBUSD.BCST 72(BX), Z24, Z18 \
+	VPDPBUSD.BCST 76(BX), Z24, Z19 \
+	VPDPBUSD.BCST 80(BX), Z24, Z20 \
+	VPDPBUSD.BCST 84(BX), Z24, Z21 \
+	VPDPBUSD.BCST 88(BX), Z24, Z22 \
+	VPDPBUSD.BCST 92(BX), Z24, Z23
+#define R_202 \
+	DECQ CX \
+	JNZ step0 \
+	R_83 \
+	R_114 \
+	R_87
+#define R_203 \
 	VCVTDQ2PS Z18, Z18 \
 	VMULPS.BCST 0(BX), Z18, Z18 \
 	VFMADD231PS Z26, Z18, Z6
-#define R_242 \
-	R_102 \
+#define R_204 \
+	R_60 \
 	VFMADD231PS Z24, Z13, Z1
-#define R_243 \
+#define R_205 \
 	VCVTDQ2PS Z19, Z19 \
 	VMULPS.BCST 4(BX), Z19, Z19 \
 	VFMADD231PS Z26, Z19, Z7
-#define R_244 \
-	R_103 \
+#define R_206 \
+	R_61 \
 	VFMADD231PS Z24, Z14, Z2
-#define R_245 \
+#define R_207 \
 	VCVTDQ2PS Z20, Z20 \
 	VMULPS.BCST 8(BX), Z20, Z20 \
 	VFMADD231PS Z26, Z20, Z8
-#define R_246 \
-	R_104 \
+#define R_208 \
+	R_62 \
 	VFMADD231PS Z24, Z15, Z3
-#define R_247 \
+#define R_209 \
 	VCVTDQ2PS Z21, Z21 \
 	VMULPS.BCST 12(BX), Z21, Z21 \
 	VFMADD231PS Z26, Z21, Z9
-#define R_248 \
+#define R_210 \
+	VCVTDQ2PS Z16, Z16 \
+	VMULPS.BCST 16(BX), Z16, Z16 \
+	VFMADD231PS Z24, Z16, Z4
+#define R_211 \
 	VCVTDQ2PS Z22, Z22 \
 	VMULPS.BCST 16(BX), Z22, Z22 \
 	VFMADD231PS Z26, Z22, Z10
-#define R_249 \
+#define R_212 \
+	VCVTDQ2PS Z17, Z17 \
 	VMULPS.BCST 20(BX), Z17, Z17 \
 	VFMADD231PS Z24, Z17, Z5
-#define R_254 \
-	R_118 \
-	VFMADD231PS Z24, Z14, Z0
-#define R_255 \
-	R_119 \
-	VFMADD231PS Z24, Z15, Z1
-#define R_256 \
-	R_120 \
-	VFMADD231PS Z24, Z18, Z4
-#define R_257 \
-	R_121 \
-	VFMADD231PS Z24, Z19, Z5
-#define R_258 \
-	R_122 \
-	VFMADD231PS Z24, Z20, Z6
-#define R_263 \
-	R_93 \
-	VFMADD231PS Z24, Z18, Z2
-#define R_264 \
-	R_94 \
-	VFMADD231PS Z24, Z19, Z3
-#define R_265 \
-	R_95 \
-	VFMADD231PS Z24, Z20, Z4
-#define R_266 \
-	R_96 \
-	VFMADD231PS Z24, Z21, Z5
-#define R_267 \
-	R_97 \
-	VFMADD231PS Z24, Z22, Z6
-#define R_268 \
-	R_98 \
-	VFMADD231PS Z24, Z23, Z7
-#define R_269 \
-	R_154 \
-	VMOVDQU32 1024(R14), Z27
-#define R_270 \
-	R_153 \
-	VMOVDQU32 Z4, 2816(R14) \
-	VMOVDQU32 Z5, 2880(R14)
-#define R_271 \
-	R_131 \
-	R_151
-#define R_272 \
+#define R_213 \
 	VCVTDQ2PS Z23, Z23 \
 	VMULPS.BCST 20(BX), Z23, Z23 \
 	VFMADD231PS Z26, Z23, Z11
-#define R_275 \
-	R_118 \
-	VFMADD231PS Z26, Z14, Z7
-#define R_276 \
-	R_119 \
-	VFMADD231PS Z26, Z15, Z8
-#define R_277 \
-	R_120 \
-	VFMADD231PS Z26, Z18, Z11
-#define R_278 \
-	R_121 \
-	VFMADD231PS Z26, Z19, Z12
-#define R_279 \
-	R_122 \
-	VFMADD231PS Z26, Z20, Z13
-#define R_282 \
-	R_93 \
+#define R_216 \
+	R_30 \
+	VFMADD231PS Z26, Z16, Z8
+#define R_217 \
+	R_31 \
+	VFMADD231PS Z26, Z17, Z9
+#define R_218 \
+	R_32 \
 	VFMADD231PS Z26, Z18, Z10
-#define R_283 \
-	R_94 \
+#define R_219 \
+	R_33 \
 	VFMADD231PS Z26, Z19, Z11
-#define R_284 \
-	R_95 \
+#define R_220 \
+	R_34 \
 	VFMADD231PS Z26, Z20, Z12
-#define R_285 \
-	R_96 \
+#define R_221 \
+	R_35 \
 	VFMADD231PS Z26, Z21, Z13
-#define R_286 \
-	R_97 \
+#define R_222 \
+	R_36 \
 	VFMADD231PS Z26, Z22, Z14
-#define R_287 \
-	R_98 \
+#define R_223 \
+	R_37 \
 	VFMADD231PS Z26, Z23, Z15
-#define R_288 \
-	R_151 \
-	R_191
-#define R_290 \
+#define R_224 \
+	R_6 \
+	VMOVDQU32 0(R14), Z26
+#define R_225 \
+	R_95 \
+	JNZ superGroup
+#define R_227 \
+	VPBROADCASTD CX, Z30 \
+	R_46
+#define R_228 \
+	KMOVQ 0(DI), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_229 \
+	R_7 \
+	R_43
+#define R_230 \
+	XORL R15, R15 \
+	R_74
+#define R_235 \
 	VMOVDQU32 0(R14), Z24 \
 	VMOVDQU32 1024(R14), Z25
-#define R_291 \
-	R_91 \
-	VMULPS.BCST 0(BX), Z16, Z16
-#define R_292 \
-	R_92 \
-	VMULPS.BCST 4(BX), Z17, Z17
-#define R_294 \
-	R_9 \
-	VPANDD Z31, Z25, Z24
-#define R_295 \
-	R_116 \
-	R_31 \
-	R_30
-#define R_296 \
-	R_171 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_303 \
-	R_44 \
-	R_158
-#define R_306 \
-	MOVL $2, CX \
-	CALL integerFactorsKAVX512<>(SB)
-#define R_307 \
-	CALL integerSuperKAVX512<>(SB) \
-	R_143
-#define R_309 \
-	VPSRLD $4, Z25, Z24 \
-	VPSLLD $4, Z26, Z28
-#define R_310 \
-	R_8 \
-	R_73
-#define R_311 \
+#define R_236 \
 	VPDPBUSD.BCST 24(BX), Z24, Z6 \
 	VPDPBUSD.BCST 28(BX), Z24, Z7
-#define R_312 \
-	VPDPBUSD.BCST 36(BX), Z24, Z9 \
-	R_164
-#define R_313 \
-	R_165 \
-	R_131
-#define R_314 \
-	VPDPBUSD.BCST 72(BX), Z25, Z18 \
-	VPDPBUSD.BCST 76(BX), Z25, Z19
-#define R_315 \
-	VPDPBUSD.BCST 0(BX), Z24, Z14 \
-	VPDPBUSD.BCST 4(BX), Z24, Z15 \
-	VPDPBUSD.BCST 8(BX), Z24, Z16 \
-	VPDPBUSD.BCST 12(BX), Z24, Z17 \
-	VPDPBUSD.BCST 16(BX), Z24, Z18 \
-	VPDPBUSD.BCST 20(BX), Z24, Z19 \
-	VPDPBUSD.BCST 24(BX), Z24, Z20
-#define R_316 \
+#define R_243 \
 	VPDPBUSD.BCST 0(BX), Z24, Z16 \
 	VPDPBUSD.BCST 4(BX), Z24, Z17 \
 	VPDPBUSD.BCST 8(BX), Z24, Z18 \
@@ -742,175 +547,134 @@
 	VPDPBUSD.BCST 20(BX), Z24, Z21 \
 	VPDPBUSD.BCST 24(BX), Z24, Z22 \
 	VPDPBUSD.BCST 28(BX), Z24, Z23
-#define R_317 \
-	R_41 \
+#define R_244 \
+	R_108 \
+	R_201
+#define R_245 \
+	KMOVQ 16(DI), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_246 \
+	R_38 \
+	R_43
+#define R_247 \
+	R_95 \
+	JNZ group
+#define R_248 \
+	R_131 \
+	VMOVUPS Z4, 256(R9) \
+	VMOVUPS Z5, 320(R9)
+#define R_249 \
+	R_224 \
+	VMOVDQU32 1024(R14), Z27
+#define R_250 \
+	DECQ CX \
+	JNZ step0 \
+	TESTQ R15, R15 \
+	JNZ factors0 \
+	R_83
+#define R_251 \
+	VPDPBUSD.BCST 36(BX), Z24, Z9 \
+	VPDPBUSD.BCST 40(BX), Z24, Z10 \
+	VPDPBUSD.BCST 44(BX), Z24, Z11
+#define R_252 \
+	VPDPBUSD.BCST 48(BX), Z24, Z12 \
+	VPDPBUSD.BCST 52(BX), Z24, Z13 \
+	VPDPBUSD.BCST 56(BX), Z24, Z14 \
+	VPDPBUSD.BCST 60(BX), Z24, Z15
+#define R_253 \
+	R_45 \
 	MOVL $0x03030303, CX \
 	VPBROADCASTD CX, Z31
-#define R_318 \
+#define R_255 \
+	R_129 \
+	VMOVDQU32 Z3, 2752(R14) \
+	VMOVDQU32 Z4, 2816(R14) \
+	VMOVDQU32 Z5, 2880(R14)
+#define R_262 \
+	MOVL $2, CX \
+	CALL integerFactorsKAVX512<>(SB)
+#define R_263 \
+	CALL integerSuperKAVX512<>(SB) \
+	R_154
+#define R_269 \
+	VPSRLD $4, Z25, Z24 \
+	VPSLLD $4, Z26, Z28
+#define R_270 \
 	R_7 \
-	PREFETCHT0 4608(R13)(R11*1) \
-	CMPQ integerArgs_scale(AX), $const_scaleF16 \
-	JEQ half1
-#define R_319 \
-	R_91 \
-	VMULPS.BCST 8(BX), Z16, Z16
-#define R_320 \
-	R_92 \
-	VMULPS.BCST 12(BX), Z17, Z17
-#define R_321 \
+	R_82
+#define R_272 \
+	VPDPBUSD.BCST 0(BX), Z24, Z4 \
+	VPDPBUSD.BCST 4(BX), Z24, Z5
+#define R_273 \
+	R_140 \
+	VPDPBUSD.BCST 8(BX), Z24, Z8
+#define R_279 \
+	KMOVQ 0(DI)(R11*1), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_280 \
+	R_8 \
+	R_43
+#define R_282 \
 	PREFETCHT0 4608(DI) \
-	R_130 \
-	R_141
-#define R_322 \
-	R_23 \
-	KMOVQ 8(DI), K1 \
-	VPADDB Z30, Z24, K1, Z24
-#define R_324 \
-	R_23 \
-	KMOVQ 8(DI)(R11*1), K1 \
-	VPADDB Z30, Z24, K1, Z24
-#define R_325 \
-	R_44 \
-	R_227
-#define R_327 \
-	R_9 \
-	R_38
-#define R_328 \
+	R_109 \
+	R_228
+#define R_283 \
+	R_48 \
+	R_245
+#define R_288 \
 	VPSRLD $2, Z26, Z27 \
 	VPANDD Z30, Z26, Z26 \
 	VPANDD Z30, Z27, Z27
-#define R_329 \
-	R_32 \
-	R_73
-#define R_338 \
-	R_55 \
-	JMP scaled0
-#define R_339 \
-	VMOVUPS 0(R13), Z24 \
-	JMP symmetric0
-#define R_340 \
-	R_109 \
-	JMP pointed0
-#define R_341 \
-	R_56 \
-	JMP scaled1
-#define R_347 \
-	VMOVUPS 0(R13)(R11*1), Z26 \
-	JMP symmetric1
-#define R_349 \
-	R_110 \
-	JMP pointed1
-#define R_352 \
-	R_70 \
-	KMOVQ 24(DI), K1 \
-	VPADDB Z30, Z24, K1, Z24
-#define R_353 \
-	PREFETCHT0 4608(DI)(R11*1) \
-	R_9 \
-	VPANDD Z31, Z25, Z24 \
-	R_188
-#define R_354 \
-	R_9 \
-	R_73
-#define R_356 \
-	R_318 \
-	JGT other1 \
-	R_77
-#define R_359 \
-	R_108 \
-	JMP scaled0
-#define R_360 \
-	R_0 \
-	JMP symmetric0
-#define R_361 \
-	R_83 \
-	JMP pointed0
-#define R_364 \
-	TESTQ $const_scalePoints, integerArgs_scale(AX) \
-	JNZ points1 \
-	TESTQ $const_scaleF32, integerArgs_scale(AX) \
-	JZ zeroShort1
-#define R_365 \
-	R_1 \
-	JMP symmetric1
-#define R_366 \
-	CMPQ integerArgs_scale(AX), $(const_scalePoints+const_scaleF16) \
-	JEQ pointsHalf1 \
-	JLT pointsShort1
-#define R_367 \
-	R_84 \
-	JMP pointed1
-#define R_378 \
-	R_190 \
-	R_85 \
-	R_107 \
-	R_77
-#define R_380 \
-	R_13 \
-	R_31 \
-	R_30
-#define R_382 \
-	VPDPBUSD.BCST 0(BX), Z24, Z4 \
-	VPDPBUSD.BCST 4(BX), Z24, Z5
-#define R_383 \
-	R_174 \
-	VPDPBUSD.BCST 8(BX), Z24, Z8
-#define R_392 \
-	R_70 \
-	KMOVQ 24(DI)(R11*1), K1 \
-	VPADDB Z30, Z24, K1, Z24
-#define R_393 \
-	R_33 \
-	R_73
-#define R_395 \
-	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
-	JEQ zeroHalf1 \
-	CMPQ integerArgs_scale(AX), $const_scaleF32 \
-	JNE zeros1 \
-	R_60 \
-	JMP scaled1
-#define R_400 \
-	R_34 \
-	JMP scaled0
-#define R_401 \
-	R_30 \
-	R_35 \
-	R_12 \
-	R_39
-#define R_402 \
+#define R_289 \
+	R_38 \
+	R_82
+#define R_290 \
 	VPDPBUSD.BCST 0(BX), Z24, Z9 \
 	VPDPBUSD.BCST 4(BX), Z24, Z10 \
 	VPDPBUSD.BCST 8(BX), Z24, Z11
-#define R_403 \
+#define R_291 \
 	VPDPBUSD.BCST 0(BX), Z24, Z8 \
 	VPDPBUSD.BCST 4(BX), Z24, Z9 \
 	VPDPBUSD.BCST 8(BX), Z24, Z10 \
 	VPDPBUSD.BCST 12(BX), Z24, Z11
-#define R_406 \
-	R_229 \
+#define R_292 \
+	R_172 \
 	VPDPBUSD.BCST 16(BX), Z24, Z16 \
 	VPDPBUSD.BCST 20(BX), Z24, Z17
-#define R_410 \
+#define R_295 \
 	R_6 \
-	R_296
-#define R_425 \
-	ADDQ $64, SI \
-	ADDQ $32, DI
-#define R_426 \
-	ADDQ $128, SI \
-	DECQ CX
-#define R_427 \
-	VPDPBUSD.BCST 64(BX), Z25, Z16 \
-	VPDPBUSD.BCST 68(BX), Z25, Z17
-#define R_431 \
-	VPDPBUSD.BCST 28(BX), Z25, Z14 \
-	VPDPBUSD.BCST 32(BX), Z25, Z15 \
-	VPDPBUSD.BCST 36(BX), Z25, Z16 \
-	VPDPBUSD.BCST 40(BX), Z25, Z17 \
-	VPDPBUSD.BCST 44(BX), Z25, Z18 \
-	VPDPBUSD.BCST 48(BX), Z25, Z19 \
-	VPDPBUSD.BCST 52(BX), Z25, Z20
-#define R_432 \
+	R_200
+#define R_308 \
+	R_250 \
+	R_114 \
+	R_87
+#define R_310 \
+	R_27 \
+	JMP scaled0
+#define R_313 \
+	VCVTDQ2PS Z27, Z27 \
+	VMULPS Z24, Z27, Z27
+#define R_314 \
+	VPDPBUSD.BCST 16(BX), Z24, Z4 \
+	VPDPBUSD.BCST 20(BX), Z24, Z5
+#define R_315 \
+	VPDPBUSD.BCST 16(BX), Z24, Z6 \
+	VPDPBUSD.BCST 20(BX), Z24, Z7
+#define R_316 \
+	R_236 \
+	VPDPBUSD.BCST 32(BX), Z24, Z8
+#define R_317 \
+	R_39 \
+	R_43
+#define R_319 \
+	R_20 \
+	KMOVQ 8(DI), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_320 \
+	PREFETCHT0 4608(DI)(R11*1) \
+	R_128 \
+	R_279
+#define R_321 \
 	VPDPBUSD.BCST 32(BX), Z25, Z16 \
 	VPDPBUSD.BCST 36(BX), Z25, Z17 \
 	VPDPBUSD.BCST 40(BX), Z25, Z18 \
@@ -919,66 +683,41 @@
 	VPDPBUSD.BCST 52(BX), Z25, Z21 \
 	VPDPBUSD.BCST 56(BX), Z25, Z22 \
 	VPDPBUSD.BCST 60(BX), Z25, Z23
-#define R_433 \
-	R_80 \
+#define R_322 \
+	R_8 \
+	R_82
+#define R_330 \
+	R_40 \
 	JMP scaled0
-#define R_434 \
-	VPDPBUSD.BCST 0(BX), Z24, Z10 \
-	VPDPBUSD.BCST 4(BX), Z24, Z11 \
-	VPDPBUSD.BCST 8(BX), Z24, Z12 \
-	VPDPBUSD.BCST 12(BX), Z24, Z13 \
-	VPDPBUSD.BCST 16(BX), Z24, Z14
-#define R_435 \
-	VPDPBUSD.BCST 0(BX), Z24, Z15 \
-	VPDPBUSD.BCST 4(BX), Z24, Z16 \
-	VPDPBUSD.BCST 8(BX), Z24, Z17 \
-	VPDPBUSD.BCST 12(BX), Z24, Z18 \
-	VPDPBUSD.BCST 16(BX), Z24, Z19
-#define R_441 \
-	R_6 \
-	R_187
-#define R_452 \
-	ADDQ $128, SI \
-	ADDQ $32, DI
-#define R_455 \
-	VCVTDQ2PS Z27, Z27 \
-	VMULPS Z24, Z27, Z27
-#define R_456 \
-	VPDPBUSD.BCST 16(BX), Z24, Z4 \
-	VPDPBUSD.BCST 20(BX), Z24, Z5
-#define R_457 \
-	VPDPBUSD.BCST 16(BX), Z24, Z6 \
-	VPDPBUSD.BCST 20(BX), Z24, Z7
-#define R_458 \
-	R_311 \
-	VPDPBUSD.BCST 32(BX), Z24, Z8
-#define R_465 \
-	R_313 \
-	R_52
-#define R_471 \
+#define R_331 \
+	MOVQ integerArgs_per(AX), R13 \
+	IMULQ integerArgs_block(AX), R13 \
+	ADDQ R8, R13 \
+	MOVQ integerArgs_decoded(AX), R14
+#define R_333 \
+	VPDPBUSD.BCST 32(BX), Z24, Z8 \
+	R_251
+#define R_336 \
+	R_252 \
+	R_108
+#define R_341 \
+	R_10 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_353 \
+	R_79 \
+	KMOVQ 24(DI), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_354 \
+	R_39 \
+	R_82
+#define R_355 \
 	VPDPBUSD.BCST 0(BX), Z24, Z18 \
 	VPDPBUSD.BCST 4(BX), Z24, Z19 \
 	VPDPBUSD.BCST 8(BX), Z24, Z20 \
 	VPDPBUSD.BCST 12(BX), Z24, Z21 \
 	VPDPBUSD.BCST 16(BX), Z24, Z22 \
 	VPDPBUSD.BCST 20(BX), Z24, Z23
-#define R_472 \
-	VPDPBUSD.BCST 28(BX), Z24, Z14 \
-	VPDPBUSD.BCST 32(BX), Z24, Z15 \
-	VPDPBUSD.BCST 36(BX), Z24, Z16 \
-	VPDPBUSD.BCST 40(BX), Z24, Z17 \
-	VPDPBUSD.BCST 44(BX), Z24, Z18 \
-	VPDPBUSD.BCST 48(BX), Z24, Z19 \
-	VPDPBUSD.BCST 52(BX), Z24, Z20
-#define R_473 \
-	VPDPBUSD.BCST 84(BX), Z24, Z14 \
-	VPDPBUSD.BCST 88(BX), Z24, Z15 \
-	VPDPBUSD.BCST 92(BX), Z24, Z16 \
-	VPDPBUSD.BCST 96(BX), Z24, Z17 \
-	VPDPBUSD.BCST 100(BX), Z24, Z18 \
-	VPDPBUSD.BCST 104(BX), Z24, Z19 \
-	VPDPBUSD.BCST 108(BX), Z24, Z20
-#define R_474 \
+#define R_356 \
 	VPDPBUSD.BCST 32(BX), Z24, Z16 \
 	VPDPBUSD.BCST 36(BX), Z24, Z17 \
 	VPDPBUSD.BCST 40(BX), Z24, Z18 \
@@ -987,7 +726,7 @@
 	VPDPBUSD.BCST 52(BX), Z24, Z21 \
 	VPDPBUSD.BCST 56(BX), Z24, Z22 \
 	VPDPBUSD.BCST 60(BX), Z24, Z23
-#define R_475 \
+#define R_357 \
 	VPDPBUSD.BCST 96(BX), Z24, Z16 \
 	VPDPBUSD.BCST 100(BX), Z24, Z17 \
 	VPDPBUSD.BCST 104(BX), Z24, Z18 \
@@ -996,51 +735,7 @@
 	VPDPBUSD.BCST 116(BX), Z24, Z21 \
 	VPDPBUSD.BCST 120(BX), Z24, Z22 \
 	VPDPBUSD.BCST 124(BX), Z24, Z23
-#define R_479 \
-	ADDQ $128, SI \
-	ADDQ $64, DI
-#define R_480 \
-	MOVQ integerArgs_per(AX), R13 \
-	IMULQ integerArgs_block(AX), R13 \
-	ADDQ R8, R13 \
-	MOVQ integerArgs_decoded(AX), R14
-#define R_481 \
-	VPDPBUSD.BCST 24(BX), Z24, Z9 \
-	VPDPBUSD.BCST 28(BX), Z24, Z10 \
-	VPDPBUSD.BCST 32(BX), Z24, Z11
-#define R_482 \
-	VPDPBUSD.BCST 32(BX), Z24, Z8 \
-	R_312
-#define R_483 \
-	VPDPBUSD.BCST 32(BX), Z24, Z12 \
-	VPDPBUSD.BCST 36(BX), Z24, Z13 \
-	VPDPBUSD.BCST 40(BX), Z24, Z14 \
-	VPDPBUSD.BCST 44(BX), Z24, Z15
-#define R_484 \
-	R_164 \
-	R_165 \
-	VPDPBUSD.BCST 56(BX), Z24, Z14
-#define R_487 \
-	R_317 \
-	R_42
-#define R_488 \
-	R_10 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_492 \
-	CALL integerSuper2KAVX512<>(SB) \
-	R_143
-#define R_493 \
-	CMPQ integerArgs_scale(AX), $const_scaleFirst \
-	JEQ first0
-#define R_508 \
-	VPDPBUSD.BCST 84(BX), Z25, Z14 \
-	VPDPBUSD.BCST 88(BX), Z25, Z15 \
-	VPDPBUSD.BCST 92(BX), Z25, Z16 \
-	VPDPBUSD.BCST 96(BX), Z25, Z17 \
-	VPDPBUSD.BCST 100(BX), Z25, Z18 \
-	VPDPBUSD.BCST 104(BX), Z25, Z19 \
-	VPDPBUSD.BCST 108(BX), Z25, Z20
-#define R_509 \
+#define R_358 \
 	VPDPBUSD.BCST 96(BX), Z25, Z16 \
 	VPDPBUSD.BCST 100(BX), Z25, Z17 \
 	VPDPBUSD.BCST 104(BX), Z25, Z18 \
@@ -1049,301 +744,202 @@
 	VPDPBUSD.BCST 116(BX), Z25, Z21 \
 	VPDPBUSD.BCST 120(BX), Z25, Z22 \
 	VPDPBUSD.BCST 124(BX), Z25, Z23
-#define R_510 \
-	VPDPBUSD.BCST 40(BX), Z24, Z15 \
-	VPDPBUSD.BCST 44(BX), Z24, Z16 \
-	VPDPBUSD.BCST 48(BX), Z24, Z17 \
-	VPDPBUSD.BCST 52(BX), Z24, Z18 \
-	VPDPBUSD.BCST 56(BX), Z24, Z19
-#define R_511 \
+#define R_359 \
+	VPDPBUSD.BCST 24(BX), Z24, Z9 \
+	VPDPBUSD.BCST 28(BX), Z24, Z10 \
+	VPDPBUSD.BCST 32(BX), Z24, Z11
+#define R_360 \
+	VPDPBUSD.BCST 32(BX), Z24, Z12 \
+	VPDPBUSD.BCST 36(BX), Z24, Z13 \
+	VPDPBUSD.BCST 40(BX), Z24, Z14 \
+	VPDPBUSD.BCST 44(BX), Z24, Z15
+#define R_362 \
+	LEAQ 12(BX), DX \
+	R_16 \
+	JNZ group \
+	VMOVUPS Z0, 0(R9) \
+	R_78 \
+	VMOVUPS Z1, 0(CX)
+#define R_363 \
+	VPADDD.BCST 8(BX), Z2, Z2 \
+	R_162 \
+	VPADDD.BCST 8(BX), Z3, Z3
+#define R_364 \
+	R_56 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_389 \
+	R_20 \
+	KMOVQ 8(DI)(R11*1), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_390 \
 	VPDPBUSD.BCST 48(BX), Z24, Z18 \
 	VPDPBUSD.BCST 52(BX), Z24, Z19 \
 	VPDPBUSD.BCST 56(BX), Z24, Z20 \
 	VPDPBUSD.BCST 60(BX), Z24, Z21 \
 	VPDPBUSD.BCST 64(BX), Z24, Z22 \
 	VPDPBUSD.BCST 68(BX), Z24, Z23
-#define R_512 \
-	LEAQ 12(BX), DX \
-	R_46 \
-	R_69 \
-	VMOVUPS Z1, 0(CX)
-#define R_513 \
-	MOVL $2, CX \
-	CALL integerFactors2KAVX512<>(SB) \
-	R_65
-#define R_514 \
-	VPADDD.BCST 8(BX), Z2, Z2 \
-	R_192 \
-	VPADDD.BCST 8(BX), Z3, Z3
-#define R_515 \
-	R_50 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_541 \
-	VPADDD.BCST 16(BX), Z4, Z4 \
-	R_194 \
-	VPADDD.BCST 16(BX), Z6, Z6 \
-	R_176 \
-	VPADDD.BCST 20(BX), Z5, Z5 \
-	R_195 \
-	VPADDD.BCST 20(BX), Z7, Z7
-#define R_542 \
-	R_380 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_569 \
+#define R_391 \
 	LEAQ 24(BX), DX \
-	R_46 \
-	VMOVUPS Z1, 64(R9) \
-	R_69 \
+	R_85 \
+	R_78 \
 	VMOVUPS Z2, 0(CX) \
 	VMOVUPS Z3, 64(CX)
-#define R_570 \
+#define R_392 \
+	VPADDD.BCST 16(BX), Z4, Z4 \
+	R_164 \
+	VPADDD.BCST 16(BX), Z6, Z6 \
+	R_142 \
+	VPADDD.BCST 20(BX), Z5, Z5 \
+	R_165 \
+	VPADDD.BCST 20(BX), Z7, Z7
+#define R_393 \
+	R_12 \
+	R_54 \
+	MOVQ integerArgs_steps(AX), CX
+#define R_419 \
+	ADDQ $128, BX \
+	DECQ CX \
+	JNZ step1
+#define R_423 \
+	R_48 \
+	KMOVQ 16(DI)(R11*1), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_424 \
 	LEAQ 36(BX), DX \
-	R_88 \
-	R_69 \
+	R_85 \
+	VMOVUPS Z2, 128(R9) \
+	R_78 \
 	VMOVUPS Z3, 0(CX) \
 	VMOVUPS Z4, 64(CX) \
 	VMOVUPS Z5, 128(CX)
-#define R_571 \
-	VPADDD.BCST 24(BX), Z6, Z6 \
-	R_196 \
-	VPADDD.BCST 24(BX), Z9, Z9 \
-	R_197 \
-	VPADDD.BCST 28(BX), Z7, Z7 \
-	R_198 \
-	VPADDD.BCST 28(BX), Z10, Z10 \
-	R_199 \
-	VPADDD.BCST 32(BX), Z8, Z8 \
-	R_200 \
-	VPADDD.BCST 32(BX), Z11, Z11
-#define R_572 \
-	R_137 \
+#define R_426 \
+	R_160 \
 	MOVQ integerArgs_steps(AX), CX
-#define R_595 \
-	ADDQ $112, BX \
-	DECQ CX \
-	JNZ step1
-#define R_601 \
+#define R_450 \
+	R_79 \
+	KMOVQ 24(DI)(R11*1), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_451 \
+	VPADDD.BCST 24(BX), Z6, Z6 \
+	R_166 \
+	VPADDD.BCST 24(BX), Z9, Z9 \
+	R_167 \
+	VPADDD.BCST 28(BX), Z7, Z7 \
+	R_168 \
+	VPADDD.BCST 28(BX), Z10, Z10 \
+	R_169 \
+	VPADDD.BCST 32(BX), Z8, Z8 \
+	R_170 \
+	VPADDD.BCST 32(BX), Z11, Z11
+#define R_452 \
 	LEAQ 48(BX), DX \
-	R_117 \
-	R_69 \
+	R_131 \
+	R_78 \
 	VMOVUPS Z4, 0(CX) \
 	VMOVUPS Z5, 64(CX) \
 	VMOVUPS Z6, 128(CX) \
 	VMOVUPS Z7, 192(CX)
-#define R_602 \
+#define R_453 \
 	VPADDD.BCST 32(BX), Z8, Z8 \
-	R_203 \
+	R_151 \
 	VPADDD.BCST 32(BX), Z12, Z12 \
-	R_204 \
+	R_152 \
 	VPADDD.BCST 36(BX), Z9, Z9 \
-	R_205 \
+	R_153 \
 	VPADDD.BCST 36(BX), Z13, Z13 \
-	R_206 \
+	R_173 \
 	VPADDD.BCST 40(BX), Z10, Z10 \
-	R_207 \
+	R_174 \
 	VPADDD.BCST 40(BX), Z14, Z14 \
-	R_208 \
+	R_175 \
 	VPADDD.BCST 44(BX), Z11, Z11 \
-	R_209 \
+	R_176 \
 	VPADDD.BCST 44(BX), Z15, Z15
-#define R_603 \
-	R_401 \
-	MOVQ integerArgs_steps(AX), CX
-#define R_623 \
-	ADDQ $128, BX \
-	DECQ CX \
-	JNZ step1
-#define R_630 \
-	LEAQ 60(BX), DX \
-	R_117 \
-	VMOVUPS Z4, 256(R9) \
-	R_69 \
-	VMOVUPS Z5, 0(CX) \
-	VMOVUPS Z6, 64(CX) \
-	VMOVUPS Z7, 128(CX) \
-	VMOVUPS Z8, 192(CX) \
-	VMOVUPS Z9, 256(CX)
-#define R_655 \
-	VPADDD.BCST 40(BX), Z10, Z10 \
-	R_230 \
-	VPADDD.BCST 40(BX), Z15, Z15 \
-	R_231 \
-	VPADDD.BCST 44(BX), Z11, Z11 \
-	R_232 \
-	VPADDD.BCST 44(BX), Z16, Z16 \
-	R_233 \
-	VPADDD.BCST 48(BX), Z12, Z12 \
-	R_234 \
-	VPADDD.BCST 48(BX), Z17, Z17 \
-	R_235 \
-	VPADDD.BCST 52(BX), Z13, Z13 \
-	R_236 \
-	VPADDD.BCST 52(BX), Z18, Z18 \
-	R_237 \
-	VPADDD.BCST 56(BX), Z14, Z14 \
-	R_238 \
-	VPADDD.BCST 56(BX), Z19, Z19
-#define R_656 \
+#define R_459 \
+	R_9 \
+	PREFETCHT0 4608(R13)(R11*1) \
+	CMPQ integerArgs_scale(AX), $const_scaleF16 \
+	JEQ half1 \
+	JGT other1
+#define R_474 \
+	R_358 \
+	ADDQ $128, SI
+#define R_475 \
+	ADDQ $64, SI \
+	ADDQ $32, DI
+#define R_479 \
+	R_253 \
+	R_46
+#define R_484 \
+	VMOVDQU32 Z1, 3584(R14) \
+	MOVL $1, CX
+#define R_485 \
+	CALL integerSuper2KAVX512<>(SB) \
+	R_154
+#define R_486 \
+	CMPQ integerArgs_scale(AX), $const_scaleFirst \
+	JEQ first0
+#define R_487 \
+	R_363 \
+	R_163 \
+	JMP added0
+#define R_488 \
 	LEAQ 72(BX), DX \
-	R_155 \
-	R_69 \
+	R_248 \
+	R_78 \
 	VMOVUPS Z6, 0(CX) \
 	VMOVUPS Z7, 64(CX) \
 	VMOVUPS Z8, 128(CX) \
 	VMOVUPS Z9, 192(CX) \
 	VMOVUPS Z10, 256(CX) \
 	VMOVUPS Z11, 320(CX)
-#define R_673 \
-	R_317 \
-	MOVL $0x04040404, CX \
-	R_140
-#define R_674 \
+#define R_501 \
+	R_162 \
+	VFMADD231PS.BCST 4(BX), Z25, Z0 \
+	R_163 \
+	VFMADD231PS.BCST 4(BX), Z27, Z1
+#define R_502 \
 	MOVL $2, CX \
-	CALL integerFactors3KAVX512<>(SB) \
-	R_65
-#define R_675 \
-	CALL integerSuper3KAVX512<>(SB) \
-	R_143
-#define R_676 \
-	R_123 \
-	R_42
-#define R_677 \
-	R_426 \
-	JNZ half0Group
-#define R_678 \
-	VPDPBUSD.BCST 56(BX), Z25, Z14 \
-	VPDPBUSD.BCST 60(BX), Z25, Z15
-#define R_680 \
-	KMOVQ 8(DI), K1 \
-	VPADDB Z30, Z25, K1, Z25
-#define R_681 \
-	R_189 \
-	R_158
-#define R_683 \
-	R_228 \
-	R_227
-#define R_684 \
-	R_306 \
-	R_65 \
-	JMP group
-#define R_686 \
+	CALL integerFactors2KAVX512<>(SB) \
+	R_75
+#define R_511 \
+	R_392 \
+	R_144 \
+	JMP added0
+#define R_519 \
+	R_451 \
+	R_171 \
+	JMP added0
+#define R_521 \
 	VPADDD.BCST 48(BX), Z12, Z12 \
-	R_240 \
+	R_178 \
 	VPADDD.BCST 48(BX), Z18, Z18 \
-	R_241 \
+	R_203 \
 	VPADDD.BCST 52(BX), Z13, Z13 \
-	R_242 \
+	R_204 \
 	VPADDD.BCST 52(BX), Z19, Z19 \
-	R_243 \
+	R_205 \
 	VPADDD.BCST 56(BX), Z14, Z14 \
-	R_244 \
+	R_206 \
 	VPADDD.BCST 56(BX), Z20, Z20 \
-	R_245 \
+	R_207 \
 	VPADDD.BCST 60(BX), Z15, Z15 \
-	R_246 \
+	R_208 \
 	VPADDD.BCST 60(BX), Z21, Z21 \
-	R_247 \
-	R_91 \
-	R_225 \
+	R_209 \
+	VPADDD.BCST 64(BX), Z16, Z16 \
+	R_210 \
 	VPADDD.BCST 64(BX), Z22, Z22 \
-	R_248 \
-	R_92 \
-	R_249 \
+	R_211 \
+	VPADDD.BCST 68(BX), Z17, Z17 \
+	R_212 \
 	VPADDD.BCST 68(BX), Z23, Z23
-#define R_687 \
-	LEAQ 84(BX), DX \
-	R_155 \
-	VMOVUPS Z6, 384(R9) \
-	R_69 \
-	VMOVUPS Z7, 0(CX) \
-	VMOVUPS Z8, 64(CX) \
-	VMOVUPS Z9, 128(CX) \
-	VMOVUPS Z10, 192(CX) \
-	VMOVUPS Z11, 256(CX) \
-	VMOVUPS Z12, 320(CX) \
-	VMOVUPS Z13, 384(CX)
-#define R_688 \
-	VPADDD.BCST 56(BX), Z14, Z14 \
-	R_254 \
-	VPADDD.BCST 60(BX), Z15, Z15 \
-	R_255 \
-	R_319 \
-	VFMADD231PS Z24, Z16, Z2 \
-	R_320 \
-	VFMADD231PS Z24, Z17, Z3 \
-	VPADDD.BCST 72(BX), Z18, Z18 \
-	R_256 \
-	VPADDD.BCST 76(BX), Z19, Z19 \
-	R_257 \
-	VPADDD.BCST 80(BX), Z20, Z20
-#define R_698 \
-	R_306 \
-	R_65
-#define R_700 \
-	PREFETCHT0 4608(DI) \
-	R_159 \
-	R_141
-#define R_701 \
-	KMOVQ 24(DI), K1 \
-	VPADDB Z30, Z25, K1, Z25
-#define R_702 \
-	PREFETCHT0 4608(DI)(R11*1) \
-	R_9 \
-	R_38 \
-	R_188
-#define R_706 \
-	R_32 \
-	VPSRLD $4, Z25, Z24
-#define R_710 \
-	CALL integerSuper6KAVX512<>(SB) \
-	R_143
-#define R_711 \
-	R_41 \
-	R_42
-#define R_712 \
-	VMOVDQU32 0(SI), Z24 \
-	PREFETCHT0 4608(SI)
-#define R_713 \
-	VMOVDQU32 128(SI), Z26 \
-	PREFETCHT0 4736(SI)
-#define R_714 \
-	VMOVDQU32 192(SI), Z27 \
-	PREFETCHT0 4800(SI)
-#define R_715 \
-	VMOVDQU32 0(SI)(R11*1), Z24 \
-	PREFETCHT0 4608(SI)(R11*1)
-#define R_716 \
-	VMOVDQU32 128(SI)(R11*1), Z26 \
-	PREFETCHT0 4736(SI)(R11*1)
-#define R_717 \
-	VMOVDQU32 192(SI)(R11*1), Z27 \
-	PREFETCHT0 4800(SI)(R11*1)
-#define R_719 \
-	VPDPBUSD.BCST 40(BX), Z25, Z10 \
-	VPDPBUSD.BCST 44(BX), Z25, Z11
-#define R_720 \
-	VPDPBUSD.BCST 48(BX), Z25, Z12 \
-	VPDPBUSD.BCST 52(BX), Z25, Z13
-#define R_725 \
-	VPADDD.BCST 56(BX), Z14, Z14 \
-	R_275 \
-	VPADDD.BCST 60(BX), Z15, Z15 \
-	R_276 \
-	R_319 \
-	VFMADD231PS Z26, Z16, Z9 \
-	R_320 \
-	VFMADD231PS Z26, Z17, Z10 \
-	VPADDD.BCST 72(BX), Z18, Z18 \
-	R_277 \
-	VPADDD.BCST 76(BX), Z19, Z19 \
-	R_278 \
-	VPADDD.BCST 80(BX), Z20, Z20
-#define R_726 \
+#define R_522 \
 	LEAQ 96(BX), DX \
-	R_155 \
+	R_248 \
 	VMOVUPS Z6, 384(R9) \
 	VMOVUPS Z7, 448(R9) \
-	R_69 \
+	R_78 \
 	VMOVUPS Z8, 0(CX) \
 	VMOVUPS Z9, 64(CX) \
 	VMOVUPS Z10, 128(CX) \
@@ -1352,265 +948,166 @@
 	VMOVUPS Z13, 320(CX) \
 	VMOVUPS Z14, 384(CX) \
 	VMOVUPS Z15, 448(CX)
-#define R_730 \
-	R_123 \
-	MOVL $0x10101010, CX \
-	R_140
-#define R_731 \
-	KMOVQ 8(DI)(R11*1), K1 \
-	VPADDB Z30, Z25, K1, Z25
-#define R_732 \
-	R_123 \
-	MOVL $0x33333333, CX \
-	R_140
-#define R_733 \
-	VMOVDQU32 0(DI), Z26 \
-	PREFETCHT0 4608(DI) \
-	R_328 \
-	R_8 \
-	R_309
-#define R_735 \
-	R_33 \
-	VPSRLD $4, Z25, Z24
-#define R_736 \
-	MOVL $2, CX \
-	CALL integerFactors6KAVX512<>(SB) \
-	R_65 \
-	JMP group
-#define R_738 \
-	MOVL $2, CX \
-	CALL integerFactorsXSAVX512<>(SB) \
-	R_65 \
-	JMP group
-#define R_739 \
-	CALL integerSuperXSAVX512<>(SB) \
-	R_143
-#define R_740 \
+#define R_523 \
+	VPADDD.BCST 64(BX), Z16, Z16 \
+	R_191 \
+	VPADDD.BCST 68(BX), Z17, Z17 \
+	R_192 \
+	VPADDD.BCST 72(BX), Z18, Z18 \
+	R_193 \
+	VPADDD.BCST 76(BX), Z19, Z19 \
+	R_194 \
+	VPADDD.BCST 80(BX), Z20, Z20 \
+	R_195 \
+	VPADDD.BCST 84(BX), Z21, Z21 \
+	R_196 \
+	VPADDD.BCST 88(BX), Z22, Z22 \
+	R_197 \
+	VPADDD.BCST 92(BX), Z23, Z23
+#define R_526 \
+	VPDPBUSD.BCST 72(BX), Z25, Z18 \
+	VPDPBUSD.BCST 76(BX), Z25, Z19 \
 	VPDPBUSD.BCST 80(BX), Z25, Z20 \
 	VPDPBUSD.BCST 84(BX), Z25, Z21 \
 	VPDPBUSD.BCST 88(BX), Z25, Z22 \
 	VPDPBUSD.BCST 92(BX), Z25, Z23
-#define R_743 \
-	R_493 \
-	R_148
-#define R_744 \
-	R_514 \
-	R_193 \
+#define R_527 \
+	ADDQ $128, SI \
+	ADDQ $64, DI
+#define R_528 \
+	VPDPWSSD.BCST 8(BX), Z25, Z2 \
+	R_162 \
+	VPDPWSSD.BCST 8(BX), Z27, Z3 \
+	R_163 \
 	JMP added0
-#define R_752 \
-	R_541 \
-	R_178 \
-	JMP added0
-#define R_758 \
-	R_291 \
-	VFMADD231PS Z24, Z16, Z0 \
-	R_292 \
-	VFMADD231PS Z24, Z17, Z1 \
-	VPADDD.BCST 72(BX), Z18, Z18 \
-	R_263 \
-	VPADDD.BCST 76(BX), Z19, Z19 \
-	R_264 \
-	VPADDD.BCST 80(BX), Z20, Z20 \
-	R_265 \
-	VPADDD.BCST 84(BX), Z21, Z21 \
-	R_266 \
-	VPADDD.BCST 88(BX), Z22, Z22 \
-	R_267 \
-	VPADDD.BCST 92(BX), Z23, Z23
-#define R_760 \
-	KMOVQ 24(DI)(R11*1), K1 \
-	VPADDB Z30, Z25, K1, Z25
-#define R_761 \
-	VMOVDQU32 0(DI)(R11*1), Z26 \
-	PREFETCHT0 4608(DI)(R11*1) \
-	R_328 \
-	R_9 \
-	R_309
-#define R_762 \
-	R_123 \
-	VBROADCASTI32X4 integerE2M1<>(SB), Z30 \
-	R_42
-#define R_764 \
-	R_192 \
-	VFMADD231PS.BCST 4(BX), Z25, Z0 \
-	R_193 \
-	VFMADD231PS.BCST 4(BX), Z27, Z1
-#define R_765 \
-	R_87 \
-	VMOVDQU32 Z1, 3584(R14) \
-	MOVL $1, CX
-#define R_769 \
+#define R_531 \
+	VMOVDQU32 Z1, 2624(R14) \
 	VMOVDQU32 Z2, 3584(R14) \
 	VMOVDQU32 Z3, 3648(R14) \
 	MOVL $2, CX
-#define R_779 \
-	R_571 \
-	R_201 \
+#define R_556 \
+	R_453 \
+	R_177 \
 	JMP added0
-#define R_794 \
-	R_291 \
-	VFMADD231PS Z26, Z16, Z8 \
-	R_292 \
-	VFMADD231PS Z26, Z17, Z9 \
+#define R_557 \
+	VPADDD.BCST 64(BX), Z16, Z16 \
+	R_216 \
+	VPADDD.BCST 68(BX), Z17, Z17 \
+	R_217 \
 	VPADDD.BCST 72(BX), Z18, Z18 \
-	R_282 \
+	R_218 \
 	VPADDD.BCST 76(BX), Z19, Z19 \
-	R_283 \
+	R_219 \
 	VPADDD.BCST 80(BX), Z20, Z20 \
-	R_284 \
+	R_220 \
 	VPADDD.BCST 84(BX), Z21, Z21 \
-	R_285 \
+	R_221 \
 	VPADDD.BCST 88(BX), Z22, Z22 \
-	R_286 \
+	R_222 \
 	VPADDD.BCST 92(BX), Z23, Z23
-#define R_795 \
-	R_123 \
-	VBROADCASTI32X4 integerLevels<>(SB), Z30 \
-	R_42
-#define R_796 \
-	VPDPWSSD.BCST 8(BX), Z25, Z2 \
-	R_192 \
-	VPDPWSSD.BCST 8(BX), Z27, Z3 \
-	R_193 \
-	JMP added0
-#define R_797 \
-	R_194 \
+#define R_558 \
+	R_164 \
 	VFMADD231PS.BCST 8(BX), Z25, Z0 \
-	R_176 \
+	R_142 \
 	VFMADD231PS.BCST 8(BX), Z27, Z2 \
-	R_195 \
+	R_165 \
 	VFMADD231PS.BCST 12(BX), Z25, Z1 \
-	R_178 \
+	R_144 \
 	VFMADD231PS.BCST 12(BX), Z27, Z3
-#define R_813 \
-	R_602 \
-	R_210 \
-	JMP added0
-#define R_831 \
-	VPDPWSSD.BCST 16(BX), Z25, Z4 \
-	R_194 \
-	VPDPWSSD.BCST 16(BX), Z27, Z6 \
-	R_176 \
-	VPDPWSSD.BCST 20(BX), Z25, Z5 \
-	R_195 \
-	VPDPWSSD.BCST 20(BX), Z27, Z7 \
-	R_178 \
-	JMP added0
-#define R_832 \
-	R_196 \
-	VFMADD231PS.BCST 12(BX), Z25, Z0 \
-	R_197 \
-	VFMADD231PS.BCST 12(BX), Z27, Z3 \
-	R_198 \
-	VFMADD231PS.BCST 16(BX), Z25, Z1 \
-	R_199 \
-	VFMADD231PS.BCST 16(BX), Z27, Z4 \
-	R_200 \
-	VFMADD231PS.BCST 20(BX), Z25, Z2 \
-	R_201 \
-	VFMADD231PS.BCST 20(BX), Z27, Z5
-#define R_833 \
-	VMOVDQU32 Z2, 2688(R14) \
+#define R_563 \
+	R_129 \
 	VMOVDQU32 Z3, 3584(R14) \
 	VMOVDQU32 Z4, 3648(R14) \
 	VMOVDQU32 Z5, 3712(R14) \
 	MOVL $3, CX
-#define R_838 \
-	R_153 \
+#define R_594 \
+	VPDPWSSD.BCST 16(BX), Z25, Z4 \
+	R_164 \
+	VPDPWSSD.BCST 16(BX), Z27, Z6 \
+	R_142 \
+	VPDPWSSD.BCST 20(BX), Z25, Z5 \
+	R_165 \
+	VPDPWSSD.BCST 20(BX), Z27, Z7 \
+	R_144 \
+	JMP added0
+#define R_595 \
+	R_166 \
+	VFMADD231PS.BCST 12(BX), Z25, Z0 \
+	R_167 \
+	VFMADD231PS.BCST 12(BX), Z27, Z3 \
+	R_168 \
+	VFMADD231PS.BCST 16(BX), Z25, Z1 \
+	R_169 \
+	VFMADD231PS.BCST 16(BX), Z27, Z4 \
+	R_170 \
+	VFMADD231PS.BCST 20(BX), Z25, Z2 \
+	R_171 \
+	VFMADD231PS.BCST 20(BX), Z27, Z5
+#define R_599 \
+	R_129 \
+	VMOVDQU32 Z3, 2752(R14) \
 	VMOVDQU32 Z4, 3584(R14) \
 	VMOVDQU32 Z5, 3648(R14) \
 	VMOVDQU32 Z6, 3712(R14) \
 	VMOVDQU32 Z7, 3776(R14) \
 	MOVL $4, CX
-#define R_851 \
-	R_655 \
-	R_239 \
+#define R_613 \
+	R_521 \
+	R_213 \
 	JMP added0
-#define R_867 \
+#define R_630 \
 	VPDPWSSD.BCST 24(BX), Z25, Z6 \
-	R_196 \
+	R_166 \
 	VPDPWSSD.BCST 24(BX), Z27, Z9 \
-	R_197 \
+	R_167 \
 	VPDPWSSD.BCST 28(BX), Z25, Z7 \
-	R_198 \
+	R_168 \
 	VPDPWSSD.BCST 28(BX), Z27, Z10 \
-	R_199 \
+	R_169 \
 	VPDPWSSD.BCST 32(BX), Z25, Z8 \
-	R_200 \
+	R_170 \
 	VPDPWSSD.BCST 32(BX), Z27, Z11 \
-	R_201 \
+	R_171 \
 	JMP added0
-#define R_868 \
-	R_203 \
+#define R_631 \
+	R_151 \
 	VFMADD231PS.BCST 16(BX), Z25, Z0 \
-	R_204 \
+	R_152 \
 	VFMADD231PS.BCST 16(BX), Z27, Z4 \
-	R_205 \
-	VFMADD231PS.BCST 20(BX), Z25, Z1 \
-	R_206 \
-	VFMADD231PS.BCST 20(BX), Z27, Z5 \
-	R_207 \
-	VFMADD231PS.BCST 24(BX), Z25, Z2 \
-	R_208 \
-	VFMADD231PS.BCST 24(BX), Z27, Z6 \
-	R_209 \
-	VFMADD231PS.BCST 28(BX), Z25, Z3 \
-	R_210 \
-	VFMADD231PS.BCST 28(BX), Z27, Z7
-#define R_893 \
-	R_686 \
-	R_272 \
-	JMP added0
-#define R_902 \
 	R_153 \
-	VMOVDQU32 Z4, 2816(R14) \
-	VMOVDQU32 Z5, 3584(R14) \
-	VMOVDQU32 Z6, 3648(R14) \
-	VMOVDQU32 Z7, 3712(R14) \
-	VMOVDQU32 Z8, 3776(R14) \
-	VMOVDQU32 Z9, 3840(R14) \
-	MOVL $5, CX
-#define R_935 \
-	VPDPWSSD.BCST 32(BX), Z25, Z8 \
-	R_203 \
-	VPDPWSSD.BCST 32(BX), Z27, Z12 \
-	R_204 \
-	VPDPWSSD.BCST 36(BX), Z25, Z9 \
-	R_205 \
-	VPDPWSSD.BCST 36(BX), Z27, Z13 \
-	R_206 \
-	VPDPWSSD.BCST 40(BX), Z25, Z10 \
-	R_207 \
-	VPDPWSSD.BCST 40(BX), Z27, Z14 \
-	R_208 \
-	VPDPWSSD.BCST 44(BX), Z25, Z11 \
-	R_209 \
-	VPDPWSSD.BCST 44(BX), Z27, Z15 \
-	R_210 \
-	JMP added0
-#define R_936 \
-	R_230 \
-	VFMADD231PS.BCST 20(BX), Z25, Z0 \
-	R_231 \
+	VFMADD231PS.BCST 20(BX), Z25, Z1 \
+	R_173 \
 	VFMADD231PS.BCST 20(BX), Z27, Z5 \
-	R_232 \
-	VFMADD231PS.BCST 24(BX), Z25, Z1 \
-	R_233 \
+	R_174 \
+	VFMADD231PS.BCST 24(BX), Z25, Z2 \
+	R_175 \
 	VFMADD231PS.BCST 24(BX), Z27, Z6 \
-	R_234 \
-	VFMADD231PS.BCST 28(BX), Z25, Z2 \
-	R_235 \
-	VFMADD231PS.BCST 28(BX), Z27, Z7 \
-	R_236 \
-	VFMADD231PS.BCST 32(BX), Z25, Z3 \
-	R_237 \
-	VFMADD231PS.BCST 32(BX), Z27, Z8 \
-	R_238 \
-	VFMADD231PS.BCST 36(BX), Z25, Z4 \
-	R_239 \
-	VFMADD231PS.BCST 36(BX), Z27, Z9
-#define R_940 \
-	R_270 \
+	R_176 \
+	VFMADD231PS.BCST 28(BX), Z25, Z3 \
+	R_177 \
+	VFMADD231PS.BCST 28(BX), Z27, Z7
+#define R_664 \
+	R_65 \
+	JMP scaled0
+#define R_666 \
+	VPDPWSSD.BCST 32(BX), Z25, Z8 \
+	R_151 \
+	VPDPWSSD.BCST 32(BX), Z27, Z12 \
+	R_152 \
+	VPDPWSSD.BCST 36(BX), Z25, Z9 \
+	R_153 \
+	VPDPWSSD.BCST 36(BX), Z27, Z13 \
+	R_173 \
+	VPDPWSSD.BCST 40(BX), Z25, Z10 \
+	R_174 \
+	VPDPWSSD.BCST 40(BX), Z27, Z14 \
+	R_175 \
+	VPDPWSSD.BCST 44(BX), Z25, Z11 \
+	R_176 \
+	VPDPWSSD.BCST 44(BX), Z27, Z15 \
+	R_177 \
+	JMP added0
+#define R_668 \
 	VMOVDQU32 Z6, 3584(R14) \
 	VMOVDQU32 Z7, 3648(R14) \
 	VMOVDQU32 Z8, 3712(R14) \
@@ -1618,242 +1115,166 @@
 	VMOVDQU32 Z10, 3840(R14) \
 	VMOVDQU32 Z11, 3904(R14) \
 	MOVL $6, CX
-#define R_951 \
-	R_6 \
-	VMOVDQU32 1024(R14), Z27
-#define R_952 \
-	R_138 \
-	R_270 \
-	VMOVDQU32 Z6, 2944(R14)
-#define R_957 \
-	R_688 \
-	R_258 \
+#define R_682 \
+	R_88 \
+	R_69 \
+	JMP scaled0
+#define R_683 \
+	R_523 \
+	R_198 \
 	JMP added0
-#define R_964 \
-	R_725 \
-	R_279 \
+#define R_684 \
+	VMOVUPS 0(R13), Z24 \
+	JMP symmetric0
+#define R_685 \
+	R_91 \
+	JMP pointed0
+#define R_693 \
+	R_66 \
+	JMP scaled1
+#define R_696 \
+	R_557 \
+	R_223 \
 	JMP added1
-#define R_970 \
-	VPDPWSSD.BCST 40(BX), Z25, Z10 \
-	R_230 \
-	VPDPWSSD.BCST 40(BX), Z27, Z15 \
-	R_231 \
-	VPDPWSSD.BCST 44(BX), Z25, Z11 \
-	R_232 \
-	VPDPWSSD.BCST 44(BX), Z27, Z16 \
-	R_233 \
-	VPDPWSSD.BCST 48(BX), Z25, Z12 \
-	R_234 \
-	VPDPWSSD.BCST 48(BX), Z27, Z17 \
-	R_235 \
-	VPDPWSSD.BCST 52(BX), Z25, Z13 \
-	R_236 \
-	VPDPWSSD.BCST 52(BX), Z27, Z18 \
-	R_237 \
-	VPDPWSSD.BCST 56(BX), Z25, Z14 \
-	R_238 \
-	VPDPWSSD.BCST 56(BX), Z27, Z19 \
-	R_239 \
-	JMP added0
-#define R_1006 \
-	R_240 \
+#define R_699 \
+	VMOVUPS 0(R13)(R11*1), Z26 \
+	JMP symmetric1
+#define R_701 \
+	R_92 \
+	JMP pointed1
+#define R_702 \
+	R_178 \
 	VFMADD231PS.BCST 24(BX), Z25, Z0 \
-	R_241 \
+	R_203 \
 	VFMADD231PS.BCST 24(BX), Z27, Z6 \
-	R_242 \
+	R_204 \
 	VFMADD231PS.BCST 28(BX), Z25, Z1 \
-	R_243 \
+	R_205 \
 	VFMADD231PS.BCST 28(BX), Z27, Z7 \
-	R_244 \
+	R_206 \
 	VFMADD231PS.BCST 32(BX), Z25, Z2 \
-	R_245 \
+	R_207 \
 	VFMADD231PS.BCST 32(BX), Z27, Z8 \
-	R_246 \
+	R_208 \
 	VFMADD231PS.BCST 36(BX), Z25, Z3 \
-	R_247 \
+	R_209 \
 	VFMADD231PS.BCST 36(BX), Z27, Z9 \
-	VCVTDQ2PS Z16, Z16 \
-	R_225 \
+	R_210 \
 	VFMADD231PS.BCST 40(BX), Z25, Z4 \
-	R_248 \
+	R_211 \
 	VFMADD231PS.BCST 40(BX), Z27, Z10 \
-	VCVTDQ2PS Z17, Z17 \
-	R_249 \
+	R_212 \
 	VFMADD231PS.BCST 44(BX), Z25, Z5 \
-	R_272 \
+	R_213 \
 	VFMADD231PS.BCST 44(BX), Z27, Z11
-#define R_1008 \
-	R_254 \
-	VFMADD231PS.BCST 28(BX), Z25, Z0 \
-	R_255 \
-	VFMADD231PS.BCST 32(BX), Z25, Z1 \
-	R_156 \
-	VFMADD231PS Z24, Z16, Z2 \
-	VFMADD231PS.BCST 36(BX), Z25, Z2 \
-	R_157 \
-	VFMADD231PS Z24, Z17, Z3 \
-	VFMADD231PS.BCST 40(BX), Z25, Z3 \
-	R_256 \
-	VFMADD231PS.BCST 44(BX), Z25, Z4 \
-	R_257 \
-	VFMADD231PS.BCST 48(BX), Z25, Z5 \
-	R_258 \
-	VFMADD231PS.BCST 52(BX), Z25, Z6
-#define R_1009 \
-	R_275 \
-	VFMADD231PS.BCST 28(BX), Z27, Z7 \
-	R_276 \
-	VFMADD231PS.BCST 32(BX), Z27, Z8 \
-	R_156 \
-	VFMADD231PS Z26, Z16, Z9 \
-	VFMADD231PS.BCST 36(BX), Z27, Z9 \
-	R_157 \
-	VFMADD231PS Z26, Z17, Z10 \
-	VFMADD231PS.BCST 40(BX), Z27, Z10 \
-	R_277 \
-	VFMADD231PS.BCST 44(BX), Z27, Z11 \
-	R_278 \
-	VFMADD231PS.BCST 48(BX), Z27, Z12 \
-	R_279 \
-	VFMADD231PS.BCST 52(BX), Z27, Z13
-#define R_1010 \
-	VMOVDQU32 Z7, 3584(R14) \
-	VMOVDQU32 Z8, 3648(R14) \
-	VMOVDQU32 Z9, 3712(R14) \
-	VMOVDQU32 Z10, 3776(R14) \
-	VMOVDQU32 Z11, 3840(R14) \
-	VMOVDQU32 Z12, 3904(R14) \
-	VMOVDQU32 Z13, 3968(R14) \
-	MOVL $7, CX
-#define R_1027 \
-	R_758 \
-	R_268 \
-	JMP added0
-#define R_1035 \
-	R_794 \
-	R_287 \
-	JMP added1
-#define R_1043 \
-	VPDPWSSD.BCST 48(BX), Z25, Z12 \
-	R_240 \
-	VPDPWSSD.BCST 48(BX), Z27, Z18 \
-	R_241 \
-	VPDPWSSD.BCST 52(BX), Z25, Z13 \
-	R_242 \
-	VPDPWSSD.BCST 52(BX), Z27, Z19 \
-	R_243 \
-	VPDPWSSD.BCST 56(BX), Z25, Z14 \
-	R_244 \
-	VPDPWSSD.BCST 56(BX), Z27, Z20 \
-	R_245 \
-	VPDPWSSD.BCST 60(BX), Z25, Z15 \
-	R_246 \
-	VPDPWSSD.BCST 60(BX), Z27, Z21 \
-	R_247 \
-	VPDPWSSD.BCST 64(BX), Z25, Z16 \
-	VCVTDQ2PS Z16, Z16 \
-	R_225 \
-	VPDPWSSD.BCST 64(BX), Z27, Z22 \
-	R_248 \
-	VPDPWSSD.BCST 68(BX), Z25, Z17 \
-	VCVTDQ2PS Z17, Z17 \
-	R_249 \
-	VPDPWSSD.BCST 68(BX), Z27, Z23 \
-	R_272 \
-	JMP added0
-#define R_1044 \
-	VPDPWSSD.BCST 56(BX), Z25, Z14 \
-	R_254 \
-	VPDPWSSD.BCST 60(BX), Z25, Z15 \
-	R_255 \
-	VPDPWSSD.BCST 64(BX), Z25, Z16 \
-	R_156 \
-	VFMADD231PS Z24, Z16, Z2 \
-	VPDPWSSD.BCST 68(BX), Z25, Z17 \
-	R_157 \
-	VFMADD231PS Z24, Z17, Z3 \
-	VPDPWSSD.BCST 72(BX), Z25, Z18 \
-	R_256 \
-	VPDPWSSD.BCST 76(BX), Z25, Z19 \
-	R_257 \
-	VPDPWSSD.BCST 80(BX), Z25, Z20 \
-	R_258 \
-	JMP added0
-#define R_1060 \
-	R_269 \
-	R_105
-#define R_1061 \
-	R_134 \
-	R_296
-#define R_1062 \
+#define R_709 \
+	R_0 \
+	JMP symmetric0
+#define R_710 \
+	R_93 \
+	JMP pointed0
+#define R_717 \
+	TESTQ $const_scalePoints, integerArgs_scale(AX) \
+	JNZ points1 \
+	TESTQ $const_scaleF32, integerArgs_scale(AX) \
+	JZ zeroShort1
+#define R_718 \
+	R_1 \
+	JMP symmetric1
+#define R_719 \
+	CMPQ integerArgs_scale(AX), $(const_scalePoints+const_scaleF16) \
+	JEQ pointsHalf1 \
+	JLT pointsShort1
+#define R_720 \
+	R_94 \
+	JMP pointed1
+#define R_731 \
+	CALL integerSuper3KAVX512<>(SB) \
+	R_154
+#define R_732 \
+	R_137 \
+	R_200
+#define R_733 \
+	R_126 \
+	R_46
+#define R_734 \
+	R_262 \
+	R_75
+#define R_735 \
+	ADDQ $128, SI \
+	DECQ CX \
+	JNZ half0Group
+#define R_736 \
 	VPDPBUSD.BCST 8(BX), Z25, Z4 \
 	VPDPBUSD.BCST 12(BX), Z25, Z5
-#define R_1063 \
+#define R_737 \
 	VPDPBUSD.BCST 8(BX), Z25, Z6 \
 	VPDPBUSD.BCST 12(BX), Z25, Z7
-#define R_1064 \
+#define R_738 \
 	VPDPBUSD.BCST 24(BX), Z25, Z6 \
 	VPDPBUSD.BCST 28(BX), Z25, Z7
-#define R_1067 \
-	VPDPBUSD.BCST 36(BX), Z25, Z9 \
-	R_719
-#define R_1082 \
-	VPDPWSSD.BCST 56(BX), Z27, Z14 \
-	R_275 \
-	VPDPWSSD.BCST 60(BX), Z27, Z15 \
-	R_276 \
-	VPDPWSSD.BCST 64(BX), Z27, Z16 \
-	R_156 \
-	VFMADD231PS Z26, Z16, Z9 \
-	VPDPWSSD.BCST 68(BX), Z27, Z17 \
-	R_157 \
-	VFMADD231PS Z26, Z17, Z10 \
-	VPDPWSSD.BCST 72(BX), Z27, Z18 \
-	R_277 \
-	VPDPWSSD.BCST 76(BX), Z27, Z19 \
-	R_278 \
-	VPDPWSSD.BCST 80(BX), Z27, Z20 \
-	R_279 \
-	JMP added1
-#define R_1083 \
-	R_135 \
-	VFMADD231PS Z24, Z16, Z0 \
+#define R_744 \
+	VPDPWSSD.BCST 48(BX), Z25, Z12 \
+	R_178 \
+	VPDPWSSD.BCST 48(BX), Z27, Z18 \
+	R_203 \
+	VPDPWSSD.BCST 52(BX), Z25, Z13 \
+	R_204 \
+	VPDPWSSD.BCST 52(BX), Z27, Z19 \
+	R_205 \
+	VPDPWSSD.BCST 56(BX), Z25, Z14 \
+	R_206 \
+	VPDPWSSD.BCST 56(BX), Z27, Z20 \
+	R_207 \
+	VPDPWSSD.BCST 60(BX), Z25, Z15 \
+	R_208 \
+	VPDPWSSD.BCST 60(BX), Z27, Z21 \
+	R_209 \
+	VPDPWSSD.BCST 64(BX), Z25, Z16 \
+	R_210 \
+	VPDPWSSD.BCST 64(BX), Z27, Z22 \
+	R_211 \
+	VPDPWSSD.BCST 68(BX), Z25, Z17 \
+	R_212 \
+	VPDPWSSD.BCST 68(BX), Z27, Z23 \
+	R_213 \
+	JMP added0
+#define R_745 \
+	R_191 \
 	VFMADD231PS.BCST 32(BX), Z25, Z0 \
-	R_136 \
-	VFMADD231PS Z24, Z17, Z1 \
+	R_192 \
 	VFMADD231PS.BCST 36(BX), Z25, Z1 \
-	R_263 \
+	R_193 \
 	VFMADD231PS.BCST 40(BX), Z25, Z2 \
-	R_264 \
+	R_194 \
 	VFMADD231PS.BCST 44(BX), Z25, Z3 \
-	R_265 \
+	R_195 \
 	VFMADD231PS.BCST 48(BX), Z25, Z4 \
-	R_266 \
+	R_196 \
 	VFMADD231PS.BCST 52(BX), Z25, Z5 \
-	R_267 \
+	R_197 \
 	VFMADD231PS.BCST 56(BX), Z25, Z6 \
-	R_268 \
+	R_198 \
 	VFMADD231PS.BCST 60(BX), Z25, Z7
-#define R_1084 \
-	R_135 \
-	VFMADD231PS Z26, Z16, Z8 \
+#define R_746 \
+	R_216 \
 	VFMADD231PS.BCST 32(BX), Z27, Z8 \
-	R_136 \
-	VFMADD231PS Z26, Z17, Z9 \
+	R_217 \
 	VFMADD231PS.BCST 36(BX), Z27, Z9 \
-	R_282 \
+	R_218 \
 	VFMADD231PS.BCST 40(BX), Z27, Z10 \
-	R_283 \
+	R_219 \
 	VFMADD231PS.BCST 44(BX), Z27, Z11 \
-	R_284 \
+	R_220 \
 	VFMADD231PS.BCST 48(BX), Z27, Z12 \
-	R_285 \
+	R_221 \
 	VFMADD231PS.BCST 52(BX), Z27, Z13 \
-	R_286 \
+	R_222 \
 	VFMADD231PS.BCST 56(BX), Z27, Z14 \
-	R_287 \
+	R_223 \
 	VFMADD231PS.BCST 60(BX), Z27, Z15
-#define R_1085 \
+#define R_747 \
+	VMOVDQU32 Z6, 2944(R14) \
 	VMOVDQU32 Z7, 3008(R14) \
 	VMOVDQU32 Z8, 3584(R14) \
 	VMOVDQU32 Z9, 3648(R14) \
@@ -1864,151 +1285,228 @@
 	VMOVDQU32 Z14, 3968(R14) \
 	VMOVDQU32 Z15, 4032(R14) \
 	MOVL $8, CX
-#define R_1090 \
-	R_134 \
-	R_187
-#define R_1091 \
-	R_269 \
-	MOVL $2, CX
-#define R_1092 \
+#define R_750 \
+	CMPQ integerArgs_scale(AX), $const_scaleZeroF16 \
+	JEQ zeroHalf1 \
+	CMPQ integerArgs_scale(AX), $const_scaleF32 \
+	JNE zeros1 \
+	R_70 \
+	JMP scaled1
+#define R_755 \
+	R_253 \
+	MOVL $0x04040404, CX \
+	R_227
+#define R_756 \
+	MOVL $2, CX \
+	CALL integerFactors3KAVX512<>(SB) \
+	R_75
+#define R_757 \
 	VPDPBUSD.BCST 12(BX), Z25, Z6 \
 	VPDPBUSD.BCST 16(BX), Z25, Z7 \
 	VPDPBUSD.BCST 20(BX), Z25, Z8
-#define R_1093 \
+#define R_758 \
 	VPDPBUSD.BCST 12(BX), Z25, Z9 \
 	VPDPBUSD.BCST 16(BX), Z25, Z10 \
 	VPDPBUSD.BCST 20(BX), Z25, Z11
-#define R_1094 \
+#define R_759 \
+	VPDPBUSD.BCST 36(BX), Z25, Z9 \
+	VPDPBUSD.BCST 40(BX), Z25, Z10 \
+	VPDPBUSD.BCST 44(BX), Z25, Z11
+#define R_760 \
 	VPDPBUSD.BCST 16(BX), Z25, Z8 \
 	VPDPBUSD.BCST 20(BX), Z25, Z9 \
 	VPDPBUSD.BCST 24(BX), Z25, Z10 \
 	VPDPBUSD.BCST 28(BX), Z25, Z11
-#define R_1095 \
+#define R_773 \
+	KMOVQ 8(DI), K1 \
+	VPADDB Z30, Z25, K1, Z25
+#define R_774 \
+	R_246 \
+	R_245
+#define R_777 \
+	R_262 \
+	R_75 \
+	JMP group
+#define R_780 \
+	R_38 \
+	VPSRLD $4, Z25, Z24
+#define R_784 \
 	VPDPBUSD.BCST 16(BX), Z25, Z12 \
 	VPDPBUSD.BCST 20(BX), Z25, Z13 \
 	VPDPBUSD.BCST 24(BX), Z25, Z14 \
 	VPDPBUSD.BCST 28(BX), Z25, Z15
-#define R_1101 \
-	R_508 \
-	ADDQ $128, SI
-#define R_1103 \
-	TESTQ R15, R15 \
-	JNZ factors1
-#define R_1104 \
-	R_24 \
-	R_85 \
-	R_40 \
-	R_0 \
-	R_1
-#define R_1124 \
-	VPDPBUSD.BCST 20(BX), Z25, Z10 \
-	VPDPBUSD.BCST 24(BX), Z25, Z11 \
-	VPDPBUSD.BCST 28(BX), Z25, Z12 \
-	VPDPBUSD.BCST 32(BX), Z25, Z13 \
-	VPDPBUSD.BCST 36(BX), Z25, Z14
-#define R_1125 \
-	VPDPBUSD.BCST 20(BX), Z25, Z15 \
-	VPDPBUSD.BCST 24(BX), Z25, Z16 \
-	VPDPBUSD.BCST 28(BX), Z25, Z17 \
-	VPDPBUSD.BCST 32(BX), Z25, Z18 \
-	VPDPBUSD.BCST 36(BX), Z25, Z19
-#define R_1126 \
+#define R_785 \
+	VPDPBUSD.BCST 48(BX), Z25, Z12 \
+	VPDPBUSD.BCST 52(BX), Z25, Z13 \
+	VPDPBUSD.BCST 56(BX), Z25, Z14 \
+	VPDPBUSD.BCST 60(BX), Z25, Z15
+#define R_788 \
+	R_126 \
+	MOVL $0x10101010, CX \
+	R_227
+#define R_789 \
+	PREFETCHT0 4608(DI) \
+	R_229 \
+	R_228
+#define R_790 \
+	KMOVQ 24(DI), K1 \
+	VPADDB Z30, Z25, K1, Z25
+#define R_791 \
+	PREFETCHT0 4608(DI)(R11*1) \
+	R_280 \
+	R_279
+#define R_792 \
+	R_317 \
+	KMOVQ 16(DI)(R11*1), K1 \
+	VPADDB Z30, Z24, K1, Z24
+#define R_799 \
+	R_39 \
+	VPSRLD $4, Z25, Z24
+#define R_801 \
+	CALL integerSuper6KAVX512<>(SB) \
+	R_154
+#define R_802 \
+	R_45 \
+	R_46
+#define R_803 \
+	VMOVDQU32 0(SI), Z24 \
+	PREFETCHT0 4608(SI)
+#define R_804 \
+	VMOVDQU32 128(SI), Z26 \
+	PREFETCHT0 4736(SI)
+#define R_805 \
+	VMOVDQU32 192(SI), Z27 \
+	PREFETCHT0 4800(SI)
+#define R_806 \
+	VMOVDQU32 0(SI)(R11*1), Z24 \
+	PREFETCHT0 4608(SI)(R11*1)
+#define R_807 \
+	VMOVDQU32 128(SI)(R11*1), Z26 \
+	PREFETCHT0 4736(SI)(R11*1)
+#define R_808 \
+	VMOVDQU32 192(SI)(R11*1), Z27 \
+	PREFETCHT0 4800(SI)(R11*1)
+#define R_821 \
+	VPDPWSSD.BCST 64(BX), Z25, Z16 \
+	R_191 \
+	VPDPWSSD.BCST 68(BX), Z25, Z17 \
+	R_192 \
+	VPDPWSSD.BCST 72(BX), Z25, Z18 \
+	R_193 \
+	VPDPWSSD.BCST 76(BX), Z25, Z19 \
+	R_194 \
+	VPDPWSSD.BCST 80(BX), Z25, Z20 \
+	R_195 \
+	VPDPWSSD.BCST 84(BX), Z25, Z21 \
+	R_196 \
+	VPDPWSSD.BCST 88(BX), Z25, Z22 \
+	R_197 \
+	VPDPWSSD.BCST 92(BX), Z25, Z23 \
+	R_198 \
+	JMP added0
+#define R_822 \
+	VPDPWSSD.BCST 64(BX), Z27, Z16 \
+	R_216 \
+	VPDPWSSD.BCST 68(BX), Z27, Z17 \
+	R_217 \
+	VPDPWSSD.BCST 72(BX), Z27, Z18 \
+	R_218 \
+	VPDPWSSD.BCST 76(BX), Z27, Z19 \
+	R_219 \
+	VPDPWSSD.BCST 80(BX), Z27, Z20 \
+	R_220 \
+	VPDPWSSD.BCST 84(BX), Z27, Z21 \
+	R_221 \
+	VPDPWSSD.BCST 88(BX), Z27, Z22 \
+	R_222 \
+	VPDPWSSD.BCST 92(BX), Z27, Z23 \
+	R_223 \
+	JMP added1
+#define R_823 \
 	VPDPBUSD.BCST 24(BX), Z25, Z12 \
 	VPDPBUSD.BCST 28(BX), Z25, Z13 \
 	VPDPBUSD.BCST 32(BX), Z25, Z14 \
 	VPDPBUSD.BCST 36(BX), Z25, Z15 \
 	VPDPBUSD.BCST 40(BX), Z25, Z16 \
 	VPDPBUSD.BCST 44(BX), Z25, Z17
-#define R_1127 \
+#define R_824 \
 	VPDPBUSD.BCST 24(BX), Z25, Z18 \
 	VPDPBUSD.BCST 28(BX), Z25, Z19 \
 	VPDPBUSD.BCST 32(BX), Z25, Z20 \
 	VPDPBUSD.BCST 36(BX), Z25, Z21 \
 	VPDPBUSD.BCST 40(BX), Z25, Z22 \
 	VPDPBUSD.BCST 44(BX), Z25, Z23
-#define R_1128 \
-	R_509 \
-	ADDQ $128, SI
-#define R_1129 \
-	R_163 \
-	R_270 \
-	VMOVDQU32 Z6, 2944(R14)
-#define R_1130 \
-	R_190 \
-	R_85 \
-	R_40 \
-	R_0 \
-	R_1
-#define R_1131 \
+#define R_825 \
+	KMOVQ 8(DI)(R11*1), K1 \
+	VPADDB Z30, Z25, K1, Z25
+#define R_826 \
+	R_126 \
+	MOVL $0x33333333, CX \
+	R_227
+#define R_827 \
+	VMOVDQU32 0(DI), Z26 \
+	PREFETCHT0 4608(DI) \
+	R_288 \
+	R_7 \
+	R_269
+#define R_829 \
+	MOVL $2, CX \
+	CALL integerFactors6KAVX512<>(SB) \
+	R_75 \
+	JMP group
+#define R_832 \
+	MOVL $2, CX \
+	CALL integerFactorsXSAVX512<>(SB) \
+	R_75 \
+	JMP group
+#define R_833 \
+	CALL integerSuperXSAVX512<>(SB) \
+	R_154
+#define R_834 \
 	ADDQ R11, R13 \
 	ADDQ $1024, R14 \
 	DECQ CX \
 	JNZ tile
-#define R_1132 \
+#define R_835 \
 	PREFETCHT0 4608(R8) \
 	PREFETCHT0 4608(R8)(R11*1) \
 	PREFETCHT0 4672(R8) \
 	PREFETCHT0 4672(R8)(R11*1)
-#define R_1133 \
+#define R_836 \
 	MOVQ integerArgs_decoded(AX), BX \
 	MOVQ CX, R15 \
 	SHLQ $2, R15 \
 	LEAQ (R15)(R15*2), R14
-#define R_1136 \
-	VFMADD231PS.BCST (DX), Z16, Z18 \
-	VMOVUPS Z18, (DI) \
-	ADDQ $64, DI \
-	VMOVUPS.Z (SI), K2, Z19
-#define R_1144 \
+#define R_849 \
+	VCVTDQ2PS Z16, Z16 \
+	VMULPS Z24, Z16, Z16
+#define R_852 \
 	VPDPBUSD.BCST 8(BX), Z24, Z4 \
 	VPDPBUSD.BCST 12(BX), Z24, Z5
-#define R_1145 \
+#define R_853 \
 	VPDPBUSD.BCST 24(BX), Z24, Z4 \
 	VPDPBUSD.BCST 28(BX), Z24, Z5
-#define R_1146 \
+#define R_854 \
 	VPDPBUSD.BCST 8(BX), Z24, Z6 \
 	VPDPBUSD.BCST 12(BX), Z24, Z7
-#define R_1162 \
-	VPDPWSSD.BCST 64(BX), Z25, Z16 \
-	R_135 \
-	VFMADD231PS Z24, Z16, Z0 \
-	VPDPWSSD.BCST 68(BX), Z25, Z17 \
-	R_136 \
-	VFMADD231PS Z24, Z17, Z1 \
-	VPDPWSSD.BCST 72(BX), Z25, Z18 \
-	R_263 \
-	VPDPWSSD.BCST 76(BX), Z25, Z19 \
-	R_264 \
-	VPDPWSSD.BCST 80(BX), Z25, Z20 \
-	R_265 \
-	VPDPWSSD.BCST 84(BX), Z25, Z21 \
-	R_266 \
-	VPDPWSSD.BCST 88(BX), Z25, Z22 \
-	R_267 \
-	VPDPWSSD.BCST 92(BX), Z25, Z23 \
-	R_268 \
-	JMP added0
-#define R_1163 \
-	VPDPWSSD.BCST 64(BX), Z27, Z16 \
-	R_135 \
-	VFMADD231PS Z26, Z16, Z8 \
-	VPDPWSSD.BCST 68(BX), Z27, Z17 \
-	R_136 \
-	VFMADD231PS Z26, Z17, Z9 \
-	VPDPWSSD.BCST 72(BX), Z27, Z18 \
-	R_282 \
-	VPDPWSSD.BCST 76(BX), Z27, Z19 \
-	R_283 \
-	VPDPWSSD.BCST 80(BX), Z27, Z20 \
-	R_284 \
-	VPDPWSSD.BCST 84(BX), Z27, Z21 \
-	R_285 \
-	VPDPWSSD.BCST 88(BX), Z27, Z22 \
-	R_286 \
-	VPDPWSSD.BCST 92(BX), Z27, Z23 \
-	R_287 \
-	JMP added1
-#define R_1164 \
+#define R_863 \
+	KMOVQ 24(DI)(R11*1), K1 \
+	VPADDB Z30, Z25, K1, Z25
+#define R_864 \
+	VMOVDQU32 0(DI)(R11*1), Z26 \
+	PREFETCHT0 4608(DI)(R11*1) \
+	R_288 \
+	R_8 \
+	R_269
+#define R_865 \
+	R_126 \
+	VBROADCASTI32X4 integerE2M1<>(SB), Z30 \
+	R_46
+#define R_866 \
+	R_126 \
+	VBROADCASTI32X4 integerLevels<>(SB), Z30 \
+	R_46
+#define R_867 \
 	MOVQ R9, DI \
 	LEAQ 4096(BX), SI \
 	TESTQ R11, R11 \
@@ -2017,106 +1515,176 @@
 	SHRQ $1, SI \
 	IMULQ integerArgs_outTile(AX), SI \
 	ADDQ R9, SI
-#define R_1169 \
+#define R_868 \
+	VFMADD231PS.BCST (DX), Z16, Z18 \
+	VMOVUPS Z18, (DI) \
+	ADDQ $64, DI \
+	VMOVUPS.Z (SI), K2, Z19
+#define R_874 \
 	VPDPBUSD.BCST 12(BX), Z24, Z6 \
 	VPDPBUSD.BCST 16(BX), Z24, Z7 \
 	VPDPBUSD.BCST 20(BX), Z24, Z8
-#define R_1170 \
+#define R_875 \
 	VPDPBUSD.BCST 36(BX), Z24, Z6 \
 	VPDPBUSD.BCST 40(BX), Z24, Z7 \
 	VPDPBUSD.BCST 44(BX), Z24, Z8
-#define R_1171 \
+#define R_876 \
 	VPDPBUSD.BCST 12(BX), Z24, Z9 \
 	VPDPBUSD.BCST 16(BX), Z24, Z10 \
 	VPDPBUSD.BCST 20(BX), Z24, Z11
-#define R_1172 \
+#define R_877 \
 	VPDPBUSD.BCST 16(BX), Z24, Z8 \
 	VPDPBUSD.BCST 20(BX), Z24, Z9 \
 	VPDPBUSD.BCST 24(BX), Z24, Z10 \
 	VPDPBUSD.BCST 28(BX), Z24, Z11
-#define R_1173 \
+#define R_878 \
 	VPDPBUSD.BCST 48(BX), Z24, Z8 \
 	VPDPBUSD.BCST 52(BX), Z24, Z9 \
 	VPDPBUSD.BCST 56(BX), Z24, Z10 \
 	VPDPBUSD.BCST 60(BX), Z24, Z11
-#define R_1174 \
+#define R_891 \
+	VPDPBUSD.BCST 24(BX), Z25, Z4 \
+	VPDPBUSD.BCST 28(BX), Z25, Z5
+#define R_898 \
+	ADDQ $128, SI \
+	ADDQ $32, DI
+#define R_899 \
+	DECQ CX \
+	JNZ step0 \
+	R_83 \
+	R_44 \
+	R_0 \
+	R_1
+#define R_904 \
+	VPANDD.BCST integerWord512<>(SB), Z25, Z27 \
+	R_313
+#define R_908 \
 	VPDPBUSD.BCST 16(BX), Z24, Z12 \
 	VPDPBUSD.BCST 20(BX), Z24, Z13 \
 	VPDPBUSD.BCST 24(BX), Z24, Z14 \
 	VPDPBUSD.BCST 28(BX), Z24, Z15
-#define R_1178 \
-	VPDPBUSD.BCST 60(BX), Z24, Z15 \
-	R_52 \
-	R_90
-#define R_1189 \
-	VPDPBUSD.BCST 24(BX), Z25, Z4 \
-	VPDPBUSD.BCST 28(BX), Z25, Z5
-#define R_1195 \
-	VPDPBUSD.BCST 60(BX), Z25, Z15 \
-	R_427 \
-	R_314
-#define R_1200 \
-	VPDPBUSD.BCST 64(BX), Z26, Z16 \
-	VPDPBUSD.BCST 68(BX), Z26, Z17
-#define R_1205 \
-	VPDPBUSD.BCST 20(BX), Z24, Z10 \
-	VPDPBUSD.BCST 24(BX), Z24, Z11 \
-	VPDPBUSD.BCST 28(BX), Z24, Z12 \
-	VPDPBUSD.BCST 32(BX), Z24, Z13 \
-	VPDPBUSD.BCST 36(BX), Z24, Z14
-#define R_1206 \
-	VPDPBUSD.BCST 60(BX), Z24, Z10 \
-	VPDPBUSD.BCST 64(BX), Z24, Z11 \
-	VPDPBUSD.BCST 68(BX), Z24, Z12 \
-	VPDPBUSD.BCST 72(BX), Z24, Z13 \
-	VPDPBUSD.BCST 76(BX), Z24, Z14
-#define R_1207 \
-	VPDPBUSD.BCST 20(BX), Z24, Z15 \
-	VPDPBUSD.BCST 24(BX), Z24, Z16 \
-	VPDPBUSD.BCST 28(BX), Z24, Z17 \
-	VPDPBUSD.BCST 32(BX), Z24, Z18 \
-	VPDPBUSD.BCST 36(BX), Z24, Z19
-#define R_1211 \
-	R_90 \
-	VPDPBUSD.BCST 80(BX), Z24, Z20 \
-	R_191
-#define R_1212 \
+#define R_912 \
+	R_249 \
+	MOVL $2, CX
+#define R_913 \
 	VPDPBUSD.BCST 36(BX), Z25, Z6 \
 	VPDPBUSD.BCST 40(BX), Z25, Z7 \
 	VPDPBUSD.BCST 44(BX), Z25, Z8
-#define R_1213 \
+#define R_914 \
 	VPDPBUSD.BCST 48(BX), Z25, Z8 \
 	VPDPBUSD.BCST 52(BX), Z25, Z9 \
 	VPDPBUSD.BCST 56(BX), Z25, Z10 \
 	VPDPBUSD.BCST 60(BX), Z25, Z11
-#define R_1216 \
+#define R_916 \
+	R_250 \
+	R_44 \
+	R_0 \
+	R_1
+#define R_917 \
 	MOVQ integerArgs_weights(AX), R8 \
 	ADDQ $1024, integerArgs_decoded(AX) \
 	MOVL $1, CX
-#define R_1220 \
-	VPANDD.BCST integerWord512<>(SB), Z25, Z27 \
-	R_455
-#define R_1223 \
+#define R_918 \
+	SUBQ $1024, integerArgs_decoded(AX) \
+	R_331 \
+	MOVQ integerArgs_per(AX), CX \
+	VCVTPH2PS (R13), Z24
+#define R_919 \
+	VPSRLD $16, Z25, Z27 \
+	R_313
+#define R_922 \
 	ADDQ $16, BX \
-	R_185
-#define R_1224 \
-	VCVTDQ2PS Z18, Z18 \
-	VMULPS Z26, Z18, Z18
-#define R_1225 \
-	VPADDD.BCST 56(BX), Z14, Z14 \
-	VCVTDQ2PS Z14, Z14
-#define R_1226 \
-	VCVTDQ2PS Z19, Z19 \
-	VMULPS Z26, Z19, Z19
-#define R_1230 \
-	ADDQ $112, BX \
-	R_24 \
-	R_45 \
-	R_107
-#define R_1232 \
-	VPADDD.BCST 80(BX), Z20, Z20 \
-	VCVTDQ2PS Z20, Z20
-#define R_1234 \
+	R_202
+#define R_926 \
+	ADDQ $128, BX \
+	DECQ CX \
+	JNZ step0 \
+	R_49 \
+	R_114
+#define R_927 \
+	R_419 \
+	R_459 \
+	R_87
+#define R_941 \
+	VPDPBUSD.BCST 24(BX), Z24, Z12 \
+	VPDPBUSD.BCST 28(BX), Z24, Z13 \
+	VPDPBUSD.BCST 32(BX), Z24, Z14 \
+	VPDPBUSD.BCST 36(BX), Z24, Z15 \
+	VPDPBUSD.BCST 40(BX), Z24, Z16 \
+	VPDPBUSD.BCST 44(BX), Z24, Z17
+#define R_942 \
+	VPDPBUSD.BCST 72(BX), Z24, Z12 \
+	VPDPBUSD.BCST 76(BX), Z24, Z13 \
+	VPDPBUSD.BCST 80(BX), Z24, Z14 \
+	VPDPBUSD.BCST 84(BX), Z24, Z15 \
+	VPDPBUSD.BCST 88(BX), Z24, Z16 \
+	VPDPBUSD.BCST 92(BX), Z24, Z17
+#define R_943 \
+	VPDPBUSD.BCST 24(BX), Z24, Z18 \
+	VPDPBUSD.BCST 28(BX), Z24, Z19 \
+	VPDPBUSD.BCST 32(BX), Z24, Z20 \
+	VPDPBUSD.BCST 36(BX), Z24, Z21 \
+	VPDPBUSD.BCST 40(BX), Z24, Z22 \
+	VPDPBUSD.BCST 44(BX), Z24, Z23
+#define R_944 \
+	VPDPBUSD.BCST 72(BX), Z25, Z12 \
+	VPDPBUSD.BCST 76(BX), Z25, Z13 \
+	VPDPBUSD.BCST 80(BX), Z25, Z14 \
+	VPDPBUSD.BCST 84(BX), Z25, Z15 \
+	VPDPBUSD.BCST 88(BX), Z25, Z16 \
+	VPDPBUSD.BCST 92(BX), Z25, Z17
+#define R_945 \
+	R_835 \
+	PREFETCHT0 4736(R8) \
+	PREFETCHT0 4736(R8)(R11*1) \
+	PREFETCHT0 4800(R8)
+#define R_946 \
+	ADDQ $32, BX \
+	R_202
+#define R_951 \
+	VPDPBUSD Z27, Z24, Z0 \
+	VPDPBUSD Z27, Z25, Z8 \
+	VPDPBUSD Z27, Z26, Z16
+#define R_952 \
+	VPDPBUSD Z27, Z24, Z1 \
+	VPDPBUSD Z27, Z25, Z9 \
+	VPDPBUSD Z27, Z26, Z17
+#define R_953 \
+	VPDPBUSD Z27, Z24, Z2 \
+	VPDPBUSD Z27, Z25, Z10 \
+	VPDPBUSD Z27, Z26, Z18
+#define R_954 \
+	VPDPBUSD Z27, Z24, Z3 \
+	VPDPBUSD Z27, Z25, Z11 \
+	VPDPBUSD Z27, Z26, Z19
+#define R_955 \
+	VPDPBUSD Z27, Z24, Z4 \
+	VPDPBUSD Z27, Z25, Z12 \
+	VPDPBUSD Z27, Z26, Z20
+#define R_956 \
+	VPDPBUSD Z27, Z24, Z5 \
+	VPDPBUSD Z27, Z25, Z13 \
+	VPDPBUSD Z27, Z26, Z21
+#define R_957 \
+	VPDPBUSD Z27, Z24, Z6 \
+	VPDPBUSD Z27, Z25, Z14 \
+	VPDPBUSD Z27, Z26, Z22
+#define R_958 \
+	VPDPBUSD Z27, Z24, Z7 \
+	VPDPBUSD Z27, Z25, Z15 \
+	VPDPBUSD Z27, Z26, Z23
+#define R_959 \
+	R_918 \
+	LEAQ 1024(R14), SI \
+	MOVQ R14, DI
+#define R_965 \
+	DECQ CX \
+	JNZ group \
+	VZEROUPPER
+#define R_977 \
+	VCVTPH2PS 0(R8)(R11*1), Z25 \
+	R_867
+#define R_980 \
 	VFMADD231PS.BCST (DX), Z17, Z19 \
 	VMOVUPS Z19, (SI) \
 	ADDQ $64, SI \
@@ -2128,256 +1696,112 @@
 	KXNORW K2, K2, K2 \
 	R_11 \
 	R_10 \
-	R_50 \
-	R_137 \
+	R_56 \
+	R_160 \
 	MOVQ integerArgs_per(AX), CX \
 	SHRQ $1, CX \
 	IMULQ R15, CX \
 	ADDQ CX, DX \
 	ADDQ integerArgs_tail(AX), R8 \
 	SUBQ integerArgs_per(AX), R12
-#define R_1236 \
-	VPDPBUSD.BCST 24(BX), Z24, Z12 \
-	VPDPBUSD.BCST 28(BX), Z24, Z13 \
-	VPDPBUSD.BCST 32(BX), Z24, Z14 \
-	VPDPBUSD.BCST 36(BX), Z24, Z15 \
-	VPDPBUSD.BCST 40(BX), Z24, Z16 \
-	VPDPBUSD.BCST 44(BX), Z24, Z17
-#define R_1237 \
-	VPDPBUSD.BCST 72(BX), Z24, Z12 \
-	VPDPBUSD.BCST 76(BX), Z24, Z13 \
-	VPDPBUSD.BCST 80(BX), Z24, Z14 \
-	VPDPBUSD.BCST 84(BX), Z24, Z15 \
-	VPDPBUSD.BCST 88(BX), Z24, Z16 \
-	VPDPBUSD.BCST 92(BX), Z24, Z17
-#define R_1238 \
-	VPDPBUSD.BCST 24(BX), Z24, Z18 \
-	VPDPBUSD.BCST 28(BX), Z24, Z19 \
-	VPDPBUSD.BCST 32(BX), Z24, Z20 \
-	VPDPBUSD.BCST 36(BX), Z24, Z21 \
-	VPDPBUSD.BCST 40(BX), Z24, Z22 \
-	VPDPBUSD.BCST 44(BX), Z24, Z23
-#define R_1239 \
-	VPDPBUSD.BCST 60(BX), Z25, Z10 \
-	VPDPBUSD.BCST 64(BX), Z25, Z11 \
-	VPDPBUSD.BCST 68(BX), Z25, Z12 \
-	VPDPBUSD.BCST 72(BX), Z25, Z13 \
-	VPDPBUSD.BCST 76(BX), Z25, Z14
-#define R_1240 \
-	VPDPBUSD.BCST 72(BX), Z25, Z12 \
-	VPDPBUSD.BCST 76(BX), Z25, Z13 \
-	VPDPBUSD.BCST 80(BX), Z25, Z14 \
-	VPDPBUSD.BCST 84(BX), Z25, Z15 \
-	VPDPBUSD.BCST 88(BX), Z25, Z16 \
-	VPDPBUSD.BCST 92(BX), Z25, Z17
-#define R_1241 \
-	SUBQ $1024, integerArgs_decoded(AX) \
-	R_480 \
-	MOVQ integerArgs_per(AX), CX \
-	VCVTPH2PS (R13), Z24
-#define R_1242 \
-	VPSRLD $16, Z25, Z27 \
-	R_455
-#define R_1244 \
-	ADDQ $32, BX \
-	R_185
-#define R_1250 \
-	ADDQ $128, BX \
-	R_24 \
-	R_45 \
-	R_107
-#define R_1253 \
-	R_190 \
-	R_45 \
-	R_107
-#define R_1259 \
-	VCVTPH2PS 0(R13), Z24 \
-	JMP scaled0
-#define R_1260 \
-	VCVTPH2PS 0(R13)(R11*1), Z26 \
-	JMP scaled1
-#define R_1269 \
-	R_1132 \
-	PREFETCHT0 4736(R8) \
-	PREFETCHT0 4736(R8)(R11*1) \
-	PREFETCHT0 4800(R8) \
-	PREFETCHT0 4800(R8)(R11*1)
-#define R_1270 \
-	ADDQ $48, BX \
-	R_185
-#define R_1271 \
-	R_315 \
-	R_23 \
-	R_472 \
-	R_44 \
-	R_271 \
-	R_70 \
-	R_473
-#define R_1276 \
-	R_1200 \
-	VPDPBUSD.BCST 72(BX), Z26, Z18 \
-	VPDPBUSD.BCST 76(BX), Z26, Z19 \
-	VPDPBUSD.BCST 80(BX), Z26, Z20
-#define R_1278 \
-	R_271 \
-	VPSHUFB Z25, Z30, Z25 \
-	R_1101
-#define R_1279 \
-	R_45 \
-	R_40 \
-	R_0
-#define R_1280 \
-	R_318 \
-	JGT other1 \
-	R_1
-#define R_1281 \
-	VMOVUPS 0(R13), Z24 \
-	JMP scaled0
-#define R_1282 \
-	VMOVUPS 0(R13)(R11*1), Z26 \
-	JMP scaled1
-#define R_1283 \
-	VPDPBUSD Z27, Z24, Z0 \
-	VPDPBUSD Z27, Z25, Z8 \
-	VPDPBUSD Z27, Z26, Z16
-#define R_1284 \
-	VPDPBUSD Z27, Z24, Z1 \
-	VPDPBUSD Z27, Z25, Z9 \
-	VPDPBUSD Z27, Z26, Z17
-#define R_1285 \
-	VPDPBUSD Z27, Z24, Z2 \
-	VPDPBUSD Z27, Z25, Z10 \
-	VPDPBUSD Z27, Z26, Z18
-#define R_1286 \
-	VPDPBUSD Z27, Z24, Z3 \
-	VPDPBUSD Z27, Z25, Z11 \
-	VPDPBUSD Z27, Z26, Z19
-#define R_1287 \
-	VPDPBUSD Z27, Z24, Z4 \
-	VPDPBUSD Z27, Z25, Z12 \
-	VPDPBUSD Z27, Z26, Z20
-#define R_1288 \
-	VPDPBUSD Z27, Z24, Z5 \
-	VPDPBUSD Z27, Z25, Z13 \
-	VPDPBUSD Z27, Z26, Z21
-#define R_1289 \
-	VPDPBUSD Z27, Z24, Z6 \
-	VPDPBUSD Z27, Z25, Z14 \
-	VPDPBUSD Z27, Z26, Z22
-#define R_1298 \
-	DECQ CX \
-	JNZ group \
-	VZEROUPPER
-#define R_1308 \
+#define R_981 \
 	R_6 \
-	R_35 \
-	R_12 \
-	R_187
-#define R_1309 \
-	ADDQ $80, BX \
-	R_185
-#define R_1310 \
-	R_316 \
-	R_23 \
-	R_474 \
-	R_44 \
-	R_288 \
-	R_70 \
-	R_475
-#define R_1311 \
-	R_315 \
+	R_118 \
+	R_200
+#define R_982 \
+	ADDQ $48, BX \
+	R_202
+#define R_983 \
+	R_243 \
+	R_20 \
+	R_356 \
+	R_48 \
+	R_244 \
+	R_79 \
+	R_357
+#define R_984 \
+	R_243 \
 	VPSHUFB Z25, Z30, Z25 \
-	R_431
-#define R_1313 \
-	VPDPBUSD Z27, Z24, Z7 \
-	VPDPBUSD Z27, Z25, Z15 \
-	VPDPBUSD Z27, Z26, Z23
-#define R_1314 \
-	R_1241 \
-	LEAQ 1024(R14), SI \
-	MOVQ R14, DI
-#define R_1315 \
+	R_321
+#define R_985 \
+	R_244 \
+	VPSHUFB Z25, Z30, Z25 \
+	R_474
+#define R_986 \
 	VCVTDQ2PS (SI), Z27 \
 	VMULPS Z24, Z27, Z27 \
 	VMOVUPS Z27, (DI) \
 	ADDQ $64, SI
-#define R_1316 \
+#define R_987 \
 	XORL R15, R15 \
 	MOVQ integerArgs_per(AX), DI \
 	SHLQ $5, DI
-#define R_1331 \
+#define R_995 \
+	VMOVUPS.Z (DI), K2, Z18 \
+	VMOVDQU32 2560(BX), Z16 \
+	VPDPWSSD.BCST (DX)(R15*1), Z0, Z16 \
+	VPDPWSSD.BCST (DX)(R15*2), Z1, Z16
+#define R_999 \
 	VPDPWSSD Z27, Z3, Z1 \
 	ADDQ $16, BX
-#define R_1332 \
+#define R_1001 \
 	VPDPWSSD Z26, Z4, Z0 \
 	VPDPWSSD Z26, Z5, Z1
-#define R_1342 \
-	VCVTDQ2PS Z15, Z15 \
-	VMULPS Z26, Z15, Z15
-#define R_1345 \
+#define R_1018 \
 	ADDQ $96, BX \
-	R_185
-#define R_1346 \
-	R_316 \
-	VPSHUFB Z25, Z30, Z25 \
-	R_432
-#define R_1348 \
+	R_202
+#define R_1019 \
 	VMOVDQU32 Z27, 2048(R14)(R15*1) \
 	ADDQ $32, SI \
 	ADDQ $64, R15 \
 	CMPQ R15, DI \
 	JLT group \
-	R_1131
-#define R_1352 \
-	VMOVUPS.Z (DI), K2, Z18 \
-	VMOVDQU32 2560(BX), Z16 \
-	VPDPWSSD.BCST (DX)(R15*1), Z0, Z16 \
-	VPDPWSSD.BCST (DX)(R15*2), Z1, Z16
-#define R_1353 \
-	VCVTDQ2PS Z16, Z16 \
-	VMULPS Z24, Z16, Z16 \
-	R_1136 \
+	R_834
+#define R_1022 \
+	VMOVDQU32 3072(BX), Z8 \
+	VMOVDQU32 3136(BX), Z9 \
+	VMOVDQU32 3200(BX), Z10 \
+	VMOVDQU32 3264(BX), Z11 \
+	VMOVDQU32 3328(BX), Z12 \
+	VMOVDQU32 3392(BX), Z13 \
+	VMOVDQU32 3456(BX), Z14 \
+	VMOVDQU32 3520(BX), Z15
+#define R_1023 \
+	R_849 \
+	R_868 \
 	VMOVDQU32 3584(BX), Z17
-#define R_1354 \
+#define R_1024 \
 	VCVTDQ2PS Z17, Z17 \
 	VMULPS Z25, Z17, Z17 \
-	R_1234
-#define R_1356 \
+	R_980
+#define R_1026 \
 	VPDPWSSD Z27, Z6, Z2 \
 	VPDPWSSD Z27, Z7, Z3 \
 	ADDQ $32, BX
-#define R_1357 \
+#define R_1028 \
 	VPDPWSSD Z26, Z6, Z0 \
 	VPDPWSSD Z26, Z7, Z1 \
 	VPDPWSSD Z26, Z8, Z2
-#define R_1358 \
-	VPDPWSSD Z27, Z9, Z3 \
-	VPDPWSSD Z27, Z10, Z4 \
-	VPDPWSSD Z27, Z11, Z5 \
-	ADDQ $48, BX
-#define R_1360 \
+#define R_1030 \
 	VPDPWSSD Z26, Z8, Z0 \
 	VPDPWSSD Z26, Z9, Z1 \
 	VPDPWSSD Z26, Z10, Z2 \
 	VPDPWSSD Z26, Z11, Z3
-#define R_1366 \
-	R_1225 \
-	VMULPS Z24, Z14, Z14
-#define R_1374 \
-	R_91 \
-	VMULPS Z24, Z16, Z16
-#define R_1375 \
-	R_92 \
-	VMULPS Z24, Z17, Z17
-#define R_1384 \
-	R_288 \
-	VPSHUFB Z25, Z30, Z25 \
-	R_1128
-#define R_1385 \
-	R_1269 \
+#define R_1035 \
+	VPADDD.BCST 68(BX), Z17, Z17 \
+	VCVTDQ2PS Z17, Z17
+#define R_1040 \
+	R_6 \
+	VMOVDQU32 1024(R14), Z27
+#define R_1047 \
+	VPDPBUSD.BCST 12(BX), Z25, Z3 \
+	ADDQ $128, SI
+#define R_1051 \
+	R_945 \
+	PREFETCHT0 4800(R8)(R11*1) \
 	PREFETCHT0 4864(R8) \
 	PREFETCHT0 4864(R8)(R11*1) \
-	R_1133 \
+	R_836 \
 	LEAQ (DX)(R15*4), R13 \
 	VMOVDQU32 2048(BX), Z0 \
 	VMOVDQU32 2112(BX), Z1 \
@@ -2388,46 +1812,28 @@
 	VMOVDQU32 2432(BX), Z6 \
 	VMOVDQU32 2496(BX), Z7 \
 	VCVTPH2PS 0(R8), Z24
-#define R_1386 \
-	VMOVDQU32 3072(BX), Z8 \
-	VMOVDQU32 3136(BX), Z9 \
-	VMOVDQU32 3200(BX), Z10 \
-	VMOVDQU32 3264(BX), Z11 \
-	VMOVDQU32 3328(BX), Z12 \
-	VMOVDQU32 3392(BX), Z13 \
-	VMOVDQU32 3456(BX), Z14 \
-	VMOVDQU32 3520(BX), Z15 \
-	VCVTPH2PS 0(R8)(R11*1), Z25
-#define R_1388 \
+#define R_1053 \
+	VPDPWSSD Z27, Z9, Z3 \
+	VPDPWSSD Z27, Z10, Z4 \
+	VPDPWSSD Z27, Z11, Z5 \
+	ADDQ $48, BX
+#define R_1054 \
 	VPDPWSSD Z27, Z12, Z4 \
 	VPDPWSSD Z27, Z13, Z5 \
 	VPDPWSSD Z27, Z14, Z6 \
 	VPDPWSSD Z27, Z15, Z7 \
 	ADDQ $64, BX
-#define R_1389 \
-	VPDPWSSD Z26, Z10, Z0 \
-	VPDPWSSD Z26, Z11, Z1 \
-	VPDPWSSD Z26, Z12, Z2 \
-	VPDPWSSD Z26, Z13, Z3 \
-	VPDPWSSD Z26, Z14, Z4
-#define R_1408 \
-	VPDPBUSD.BCST 12(BX), Z25, Z3 \
-	ADDQ $128, SI
-#define R_1414 \
-	VPDPWSSD Z27, Z15, Z5 \
-	VPDPWSSD Z27, Z16, Z6 \
-	VPDPWSSD Z27, Z17, Z7 \
-	VPDPWSSD Z27, Z18, Z8 \
-	VPDPWSSD Z27, Z19, Z9 \
-	ADDQ $80, BX
-#define R_1415 \
+#define R_1055 \
 	VPDPWSSD Z26, Z12, Z0 \
 	VPDPWSSD Z26, Z13, Z1 \
 	VPDPWSSD Z26, Z14, Z2 \
 	VPDPWSSD Z26, Z15, Z3 \
 	VPDPWSSD Z26, Z16, Z4 \
 	VPDPWSSD Z26, Z17, Z5
-#define R_1416 \
+#define R_1062 \
+	R_738 \
+	ADDQ $128, SI
+#define R_1080 \
 	VPDPWSSD Z27, Z18, Z6 \
 	VPDPWSSD Z27, Z19, Z7 \
 	VPDPWSSD Z27, Z20, Z8 \
@@ -2435,39 +1841,10 @@
 	VPDPWSSD Z27, Z22, Z10 \
 	VPDPWSSD Z27, Z23, Z11 \
 	ADDQ $96, BX
-#define R_1417 \
-	VPDPWSSD Z26, Z14, Z0 \
-	VPDPWSSD Z26, Z15, Z1 \
-	VPDPWSSD Z26, Z16, Z2 \
-	VPDPWSSD Z26, Z17, Z3 \
-	VPDPWSSD Z26, Z18, Z4 \
-	VPDPWSSD Z26, Z19, Z5 \
-	VPDPWSSD Z26, Z20, Z6 \
-	ADDQ $112, BX
-#define R_1425 \
-	R_1064 \
+#define R_1085 \
+	R_759 \
 	ADDQ $128, SI
-#define R_1442 \
-	VPDPWSSD Z27, Z14, Z7 \
-	VPDPWSSD Z27, Z15, Z8 \
-	VPDPWSSD Z27, Z16, Z9 \
-	VPDPWSSD Z27, Z17, Z10 \
-	VPDPWSSD Z27, Z18, Z11 \
-	VPDPWSSD Z27, Z19, Z12 \
-	VPDPWSSD Z27, Z20, Z13 \
-	ADDQ $112, BX
-#define R_1446 \
-	R_1067 \
-	ADDQ $128, SI
-#define R_1447 \
-	R_290 \
-	VPMULLD Z24, Z2, Z2 \
-	VPADDD Z2, Z0, Z0 \
-	VPMULLD Z25, Z3, Z3 \
-	VPADDD Z3, Z1, Z1 \
-	R_163 \
-	R_765
-#define R_1469 \
+#define R_1111 \
 	VPDPWSSD Z26, Z16, Z0 \
 	VPDPWSSD Z26, Z17, Z1 \
 	VPDPWSSD Z26, Z18, Z2 \
@@ -2477,11 +1854,19 @@
 	VPDPWSSD Z26, Z22, Z6 \
 	VPDPWSSD Z26, Z23, Z7 \
 	ADDQ $128, BX
-#define R_1471 \
-	R_720 \
-	R_678 \
+#define R_1113 \
+	R_785 \
 	ADDQ $128, SI
-#define R_1497 \
+#define R_1114 \
+	R_235 \
+	VPMULLD Z24, Z2, Z2 \
+	VPADDD Z2, Z0, Z0 \
+	VPMULLD Z25, Z3, Z3 \
+	VPADDD Z3, Z1, Z1 \
+	R_247 \
+	R_96 \
+	R_484
+#define R_1142 \
 	VPDPWSSD Z27, Z16, Z8 \
 	VPDPWSSD Z27, Z17, Z9 \
 	VPDPWSSD Z27, Z18, Z10 \
@@ -2491,11 +1876,11 @@
 	VPDPWSSD Z27, Z22, Z14 \
 	VPDPWSSD Z27, Z23, Z15 \
 	ADDQ $128, BX
-#define R_1499 \
-	R_1195 \
+#define R_1144 \
+	R_526 \
 	ADDQ $128, SI
-#define R_1500 \
-	R_290 \
+#define R_1145 \
+	R_235 \
 	VPMULLD Z24, Z4, Z4 \
 	VPADDD Z4, Z0, Z0 \
 	VPMULLD Z25, Z6, Z6 \
@@ -2504,20 +1889,11 @@
 	VPADDD Z5, Z1, Z1 \
 	VPMULLD Z25, Z7, Z7 \
 	VPADDD Z7, Z3, Z3 \
-	R_163 \
-	R_114 \
-	R_769
-#define R_1529 \
-	R_134 \
-	R_35 \
-	R_12 \
-	R_187
-#define R_1530 \
-	R_314 \
-	R_740 \
-	ADDQ $128, SI
-#define R_1531 \
-	R_290 \
+	R_247 \
+	R_96 \
+	R_531
+#define R_1146 \
+	R_235 \
 	VPMULLD Z24, Z6, Z6 \
 	VPADDD Z6, Z0, Z0 \
 	VPMULLD Z25, Z9, Z9 \
@@ -2530,11 +1906,73 @@
 	VPADDD Z8, Z2, Z2 \
 	VPMULLD Z25, Z11, Z11 \
 	VPADDD Z11, Z5, Z5 \
-	R_163 \
-	R_114 \
-	R_833
-#define R_1561 \
-	R_290 \
+	R_247 \
+	R_563
+#define R_1155 \
+	R_419 \
+	TESTQ R15, R15 \
+	JNZ factors1
+#define R_1171 \
+	VPDPBUSD.BCST 64(BX), Z25, Z16 \
+	VPDPBUSD.BCST 68(BX), Z25, Z17
+#define R_1172 \
+	VPDPBUSD.BCST 64(BX), Z26, Z16 \
+	VPDPBUSD.BCST 68(BX), Z26, Z17
+#define R_1173 \
+	VPMOVZXWD 0(R13)(R11*2), Z28 \
+	VPSLLD $16, Z28, Z28
+#define R_1175 \
+	R_112 \
+	VFMADD213PS 0(R9)(CX*1), Z26, Z8
+#define R_1176 \
+	R_30 \
+	VFMADD213PS 0(R9)(CX*2), Z28, Z16
+#define R_1178 \
+	R_113 \
+	VFMADD213PS 64(R9)(CX*1), Z26, Z9
+#define R_1179 \
+	R_31 \
+	VFMADD213PS 64(R9)(CX*2), Z28, Z17
+#define R_1185 \
+	ADDQ $128, BX \
+	DECQ CX \
+	JNZ step0 \
+	TESTQ R15, R15 \
+	JNZ factors0
+#define R_1194 \
+	VCVTDQ2PS Z0, Z0 \
+	VMULPS.BCST 0(BX), Z0, Z0 \
+	VFMADD213PS 0(R9), Z24, Z0
+#define R_1195 \
+	VCVTDQ2PS Z1, Z1 \
+	VMULPS.BCST 4(BX), Z1, Z1 \
+	VFMADD213PS 64(R9), Z24, Z1
+#define R_1197 \
+	R_132 \
+	VFMADD213PS 128(R9)(CX*1), Z26, Z10
+#define R_1198 \
+	R_32 \
+	VFMADD213PS 128(R9)(CX*2), Z28, Z18
+#define R_1200 \
+	R_133 \
+	VFMADD213PS 192(R9)(CX*1), Z26, Z11
+#define R_1201 \
+	R_33 \
+	VFMADD213PS 192(R9)(CX*2), Z28, Z19
+#define R_1204 \
+	R_34 \
+	VFMADD213PS 256(R9)(CX*2), Z28, Z20
+#define R_1207 \
+	R_35 \
+	VFMADD213PS 320(R9)(CX*2), Z28, Z21
+#define R_1210 \
+	R_36 \
+	VFMADD213PS 384(R9)(CX*2), Z28, Z22
+#define R_1213 \
+	R_37 \
+	VFMADD213PS 448(R9)(CX*2), Z28, Z23
+#define R_1214 \
+	R_235 \
 	VPMULLD Z24, Z8, Z8 \
 	VPADDD Z8, Z0, Z0 \
 	VPMULLD Z25, Z12, Z12 \
@@ -2551,86 +1989,50 @@
 	VPADDD Z11, Z3, Z3 \
 	VPMULLD Z25, Z15, Z15 \
 	VPADDD Z15, Z7, Z7 \
-	R_163 \
-	R_838
-#define R_1587 \
-	VPDPBUSD.BCST 56(BX), Z26, Z14 \
-	VPDPBUSD.BCST 60(BX), Z26, Z15
-#define R_1588 \
-	VPMOVZXWD 0(R13)(R11*2), Z28 \
-	VPSLLD $16, Z28, Z28
-#define R_1590 \
-	R_166 \
-	VFMADD213PS 0(R9)(CX*1), Z26, Z8
-#define R_1592 \
-	R_167 \
-	VFMADD213PS 64(R9)(CX*1), Z26, Z9
-#define R_1594 \
-	R_168 \
-	VFMADD213PS 128(R9)(CX*1), Z26, Z10
-#define R_1595 \
-	R_93 \
-	VFMADD213PS 128(R9)(CX*2), Z28, Z18
-#define R_1597 \
-	R_169 \
-	VFMADD213PS 192(R9)(CX*1), Z26, Z11
-#define R_1598 \
-	R_94 \
-	VFMADD213PS 192(R9)(CX*2), Z28, Z19
-#define R_1599 \
-	R_290 \
-	VPMULLD Z24, Z10, Z10 \
-	VPADDD Z10, Z0, Z0 \
-	VPMULLD Z25, Z15, Z15 \
-	VPADDD Z15, Z5, Z5 \
-	VPMULLD Z24, Z11, Z11 \
-	VPADDD Z11, Z1, Z1 \
-	VPMULLD Z25, Z16, Z16 \
-	VPADDD Z16, Z6, Z6 \
-	VPMULLD Z24, Z12, Z12 \
-	VPADDD Z12, Z2, Z2 \
-	VPMULLD Z25, Z17, Z17 \
-	VPADDD Z17, Z7, Z7 \
-	VPMULLD Z24, Z13, Z13 \
-	VPADDD Z13, Z3, Z3 \
-	VPMULLD Z25, Z18, Z18 \
-	VPADDD Z18, Z8, Z8 \
-	VPMULLD Z24, Z14, Z14 \
-	VPADDD Z14, Z4, Z4 \
-	VPMULLD Z25, Z19, Z19 \
-	VPADDD Z19, Z9, Z9 \
-	R_163 \
-	R_902
-#define R_1612 \
-	VCVTDQ2PS Z0, Z0 \
-	VMULPS.BCST 0(BX), Z0, Z0 \
-	VFMADD213PS 0(R9), Z24, Z0
-#define R_1613 \
-	VCVTDQ2PS Z1, Z1 \
-	VMULPS.BCST 4(BX), Z1, Z1 \
-	VFMADD213PS 64(R9), Z24, Z1
-#define R_1614 \
+	R_247 \
+	R_599
+#define R_1219 \
 	VCVTDQ2PS Z2, Z2 \
 	VMULPS.BCST 8(BX), Z2, Z2 \
 	VFMADD213PS 128(R9), Z24, Z2
-#define R_1615 \
+#define R_1220 \
 	VCVTDQ2PS Z3, Z3 \
 	VMULPS.BCST 12(BX), Z3, Z3 \
 	VFMADD213PS 192(R9), Z24, Z3
-#define R_1618 \
-	R_95 \
-	VFMADD213PS 256(R9)(CX*2), Z28, Z20
-#define R_1621 \
-	R_96 \
-	VFMADD213PS 320(R9)(CX*2), Z28, Z21
-#define R_1624 \
-	R_97 \
-	VFMADD213PS 384(R9)(CX*2), Z28, Z22
-#define R_1627 \
-	R_98 \
-	VFMADD213PS 448(R9)(CX*2), Z28, Z23
-#define R_1628 \
-	R_290 \
+#define R_1221 \
+	VCVTDQ2PS Z4, Z4 \
+	VMULPS.BCST 16(BX), Z4, Z4 \
+	VFMADD213PS 256(R9), Z24, Z4
+#define R_1222 \
+	VCVTDQ2PS Z12, Z12 \
+	VMULPS.BCST 16(BX), Z12, Z12 \
+	VFMADD213PS 256(R9)(CX*1), Z26, Z12
+#define R_1223 \
+	VCVTDQ2PS Z5, Z5 \
+	VMULPS.BCST 20(BX), Z5, Z5 \
+	VFMADD213PS 320(R9), Z24, Z5
+#define R_1224 \
+	VCVTDQ2PS Z13, Z13 \
+	VMULPS.BCST 20(BX), Z13, Z13 \
+	VFMADD213PS 320(R9)(CX*1), Z26, Z13
+#define R_1225 \
+	VCVTDQ2PS Z6, Z6 \
+	VMULPS.BCST 24(BX), Z6, Z6 \
+	VFMADD213PS 384(R9), Z24, Z6
+#define R_1226 \
+	VCVTDQ2PS Z14, Z14 \
+	VMULPS.BCST 24(BX), Z14, Z14 \
+	VFMADD213PS 384(R9)(CX*1), Z26, Z14
+#define R_1227 \
+	VCVTDQ2PS Z7, Z7 \
+	VMULPS.BCST 28(BX), Z7, Z7 \
+	VFMADD213PS 448(R9), Z24, Z7
+#define R_1228 \
+	VCVTDQ2PS Z15, Z15 \
+	VMULPS.BCST 28(BX), Z15, Z15 \
+	VFMADD213PS 448(R9)(CX*1), Z26, Z15
+#define R_1229 \
+	R_235 \
 	VPMULLD Z24, Z12, Z12 \
 	VPADDD Z12, Z0, Z0 \
 	VPMULLD Z25, Z18, Z18 \
@@ -2655,76 +2057,10 @@
 	VPADDD Z17, Z5, Z5 \
 	VPMULLD Z25, Z23, Z23 \
 	VPADDD Z23, Z11, Z11 \
-	R_163 \
-	R_940
-#define R_1629 \
-	VMOVDQU32 0(R14), Z24 \
-	VPMULLD Z24, Z14, Z14 \
-	VPADDD Z14, Z0, Z0 \
-	VPMULLD Z24, Z15, Z15 \
-	VPADDD Z15, Z1, Z1 \
-	VPMULLD Z24, Z16, Z16 \
-	VPADDD Z16, Z2, Z2 \
-	VPMULLD Z24, Z17, Z17 \
-	VPADDD Z17, Z3, Z3 \
-	VPMULLD Z24, Z18, Z18 \
-	VPADDD Z18, Z4, Z4 \
-	VPMULLD Z24, Z19, Z19 \
-	VPADDD Z19, Z5, Z5 \
-	VPMULLD Z24, Z20, Z20 \
-	VPADDD Z20, Z6, Z6 \
-	JMP added0
-#define R_1630 \
-	VMOVDQU32 1024(R14), Z25 \
-	VPMULLD Z25, Z14, Z14 \
-	VPADDD Z14, Z7, Z7 \
-	VPMULLD Z25, Z15, Z15 \
-	VPADDD Z15, Z8, Z8 \
-	VPMULLD Z25, Z16, Z16 \
-	VPADDD Z16, Z9, Z9 \
-	VPMULLD Z25, Z17, Z17 \
-	VPADDD Z17, Z10, Z10 \
-	VPMULLD Z25, Z18, Z18 \
-	VPADDD Z18, Z11, Z11 \
-	VPMULLD Z25, Z19, Z19 \
-	VPADDD Z19, Z12, Z12 \
-	VPMULLD Z25, Z20, Z20 \
-	VPADDD Z20, Z13, Z13 \
-	R_1129 \
-	R_1010
-#define R_1634 \
-	VCVTDQ2PS Z4, Z4 \
-	VMULPS.BCST 16(BX), Z4, Z4 \
-	VFMADD213PS 256(R9), Z24, Z4
-#define R_1635 \
-	VCVTDQ2PS Z12, Z12 \
-	VMULPS.BCST 16(BX), Z12, Z12 \
-	VFMADD213PS 256(R9)(CX*1), Z26, Z12
-#define R_1636 \
-	VCVTDQ2PS Z5, Z5 \
-	VMULPS.BCST 20(BX), Z5, Z5 \
-	VFMADD213PS 320(R9), Z24, Z5
-#define R_1637 \
-	VCVTDQ2PS Z13, Z13 \
-	VMULPS.BCST 20(BX), Z13, Z13 \
-	VFMADD213PS 320(R9)(CX*1), Z26, Z13
-#define R_1638 \
-	VCVTDQ2PS Z6, Z6 \
-	VMULPS.BCST 24(BX), Z6, Z6 \
-	VFMADD213PS 384(R9), Z24, Z6
-#define R_1639 \
-	VCVTDQ2PS Z14, Z14 \
-	VMULPS.BCST 24(BX), Z14, Z14 \
-	VFMADD213PS 384(R9)(CX*1), Z26, Z14
-#define R_1640 \
-	VCVTDQ2PS Z7, Z7 \
-	VMULPS.BCST 28(BX), Z7, Z7 \
-	VFMADD213PS 448(R9), Z24, Z7
-#define R_1641 \
-	VCVTDQ2PS Z15, Z15 \
-	VMULPS.BCST 28(BX), Z15, Z15 \
-	VFMADD213PS 448(R9)(CX*1), Z26, Z15
-#define R_1642 \
+	R_247 \
+	R_255 \
+	R_668
+#define R_1230 \
 	VMOVDQU32 0(R14), Z24 \
 	VPMULLD Z24, Z16, Z16 \
 	VPADDD Z16, Z0, Z0 \
@@ -2743,7 +2079,7 @@
 	VPMULLD Z24, Z23, Z23 \
 	VPADDD Z23, Z7, Z7 \
 	JMP added0
-#define R_1644 \
+#define R_1232 \
 	VMOVDQU32 1024(R14), Z25 \
 	VPMULLD Z25, Z16, Z16 \
 	VPADDD Z16, Z8, Z8 \
@@ -2761,8 +2097,9 @@
 	VPADDD Z22, Z14, Z14 \
 	VPMULLD Z25, Z23, Z23 \
 	VPADDD Z23, Z15, Z15 \
-	R_1129 \
-	R_1085
+	R_247 \
+	R_255 \
+	R_747
 
 // func integerAVX512<format>Rows<m>(a *integerArgs), for m rows: see integerTiles, the twin.
 //
@@ -2814,7 +2151,7 @@ GLOBL integerRaiseXS512<>(SB), RODATA|NOPTR, $4
 // integerFactorsKAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsKAVX512<>(SB), NOSPLIT, $0-0
-	R_480
+	R_331
 tile:
 	VMOVDQU32 64(R13), Z26
 	VMOVDQU32 128(R13), Z27
@@ -2881,42 +2218,42 @@ tile:
 	VPSRLD $16, Z26, Z26
 	VPTERNLOGD.BCST $0xf4, integerWord512<>(SB), Z27, Z26 // or of and not
 	VMOVDQU32 Z26, 704(R14)
-	R_1131
+	R_834
 	RET
 
 // func factorsKAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsKAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1216
+	R_917
 	CALL integerFactorsKAVX512<>(SB)
-	R_1314
+	R_959
 group:
-	R_1315
+	R_986
 	ADDQ $128, DI
 	DECQ CX
 	JNZ group
 	VCVTPH2PS 32(R13), Z24
 	VPXORD.BCST integerSigns512<>(SB), Z24, Z24
 	VMOVDQU32 1536(R14), Z25
-	R_1220
+	R_904
 	VMOVUPS Z27, 64(R14)
-	R_1242
+	R_919
 	VMOVUPS Z27, 192(R14)
 	VMOVDQU32 1600(R14), Z25
-	R_1220
+	R_904
 	VMOVUPS Z27, 320(R14)
-	R_1242
+	R_919
 	VMOVUPS Z27, 448(R14)
 	VMOVDQU32 1664(R14), Z25
-	R_1220
+	R_904
 	VMOVUPS Z27, 576(R14)
-	R_1242
+	R_919
 	VMOVUPS Z27, 704(R14)
 	VMOVDQU32 1728(R14), Z25
-	R_1220
+	R_904
 	VMOVUPS Z27, 832(R14)
-	R_1242
+	R_919
 	VMOVUPS Z27, 960(R14)
 	VZEROUPPER
 	RET
@@ -2924,11 +2261,11 @@ group:
 // integerFactors6KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors6KAVX512<>(SB), NOSPLIT, $0-0
-	R_480
+	R_331
 tile:
 	VPBROADCASTD integerRaise6K512<>(SB), Z29
 	LEAQ 32(R13), SI
-	R_1316
+	R_987
 group:
 	VPMOVSXBD (SI), Z24
 	VPMOVSXBD 16(SI), Z27
@@ -2937,26 +2274,26 @@ group:
 	VPSLLD $16, Z27, Z27
 	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
 	VPMULLW Z29, Z27, Z27
-	R_1348
+	R_1019
 	RET
 
 // func factors6KAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors6KAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1216
+	R_917
 	CALL integerFactors6KAVX512<>(SB)
-	R_1314
+	R_959
 group:
-	R_1315
+	R_986
 	ADDQ $64, DI
-	R_1298
+	R_965
 	RET
 
 // integerFactorsXSAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactorsXSAVX512<>(SB), NOSPLIT, $0-0
-	R_480
+	R_331
 tile:
 	VPBROADCASTD integerRaiseXS512<>(SB), Z29
 	VMOVDQU32 32(R13), Z25
@@ -3025,30 +2362,30 @@ tile:
 	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
 	VPMULLW Z29, Z27, Z27
 	VMOVDQU32 Z27, 704(R14)
-	R_1131
+	R_834
 	RET
 
 // func factorsXSAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factorsXSAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1216
+	R_917
 	CALL integerFactorsXSAVX512<>(SB)
-	R_1314
+	R_959
 group:
-	R_1315
+	R_986
 	ADDQ $64, DI
-	R_1298
+	R_965
 	RET
 
 // integerFactors3KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors3KAVX512<>(SB), NOSPLIT, $0-0
-	R_480
+	R_331
 tile:
 	VPBROADCASTD integerRaise3K512<>(SB), Z29
 	LEAQ 32(R13), SI
-	R_1316
+	R_987
 group:
 	VPMOVSXBW (SI), Z25
 	VPMOVZXWD Y25, Z24
@@ -3059,17 +2396,17 @@ group:
 	VPSLLD $16, Z27, Z27
 	VPTERNLOGD.BCST $0xf8, integerWord512<>(SB), Z24, Z27 // or of and
 	VPMULLW Z29, Z27, Z27
-	R_1348
+	R_1019
 	RET
 
 // integerFactors2KAVX512 decodes the factors of the superblock at R8, of CX tiles, to where Scratch
 // has them. The twin is Weight.smallFactors. It changes SI, DI, CX, R13 to R15 and Z24 to Z29.
 TEXT integerFactors2KAVX512<>(SB), NOSPLIT, $0-0
-	R_480
+	R_331
 tile:
 	VPBROADCASTD integerNibble512<>(SB), Z29
 	LEAQ 64(R13), SI
-	R_1316
+	R_987
 group:
 	VPMOVZXBD (SI), Z24
 	VPMOVZXBD 16(SI), Z27
@@ -3081,16 +2418,16 @@ group:
 	VPANDND Z27, Z29, Z27
 	VPSLLD $12, Z27, Z27
 	VPORD Z24, Z27, Z27
-	R_1348
+	R_1019
 	RET
 
 // func factors2KAVX512(a *integerArgs) makes floats of them, for one tile of which weights is the
 // superblock. The twin is Weight.factors. Integers are in the place of the second tile meanwhile.
 TEXT ·factors2KAVX512(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_1216
+	R_917
 	CALL integerFactors2KAVX512<>(SB)
-	R_1241
+	R_918
 	VCVTPH2PS 32(R13), Z25
 	VPXORD.BCST integerSigns512<>(SB), Z25, Z25
 	LEAQ 64(R13), SI
@@ -3098,14 +2435,14 @@ group:
 	VPMOVZXBD (SI), Z26
 	VPANDD.BCST integerNibble512<>(SB), Z26, Z27
 	VPSRLD $4, Z26, Z26
-	R_455
+	R_313
 	VMOVUPS Z27, 0(R14)
 	VCVTDQ2PS Z26, Z26
 	VMULPS Z25, Z26, Z26
 	VMOVUPS Z26, 64(R14)
 	ADDQ $16, SI
 	ADDQ $128, R14
-	R_1298
+	R_965
 	RET
 
 // integerSuperKAVX512 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3113,8 +2450,9 @@ group:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperKAVX512<>(SB), NOSPLIT, $0-0
-	R_1269
-	R_1133
+	R_945
+	PREFETCHT0 4800(R8)(R11*1)
+	R_836
 	LEAQ (DX)(R15*2), R13
 	VMOVDQU32 512(BX), Z0
 	VMOVDQU32 576(BX), Z1
@@ -3128,7 +2466,7 @@ TEXT integerSuperKAVX512<>(SB), NOSPLIT, $0-0
 	VMOVDQU32 1728(BX), Z7
 	VCVTPH2PS 0(R8)(R11*1), Z25
 	VCVTPH2PS 32(R8)(R11*1), Z27
-	R_1164
+	R_867
 row:
 	VMOVUPS.Z (DI), K2, Z18
 	VCVTDQ2PS 2560(BX), Z16
@@ -3140,7 +2478,7 @@ row:
 	VCVTDQ2PS Z20, Z20
 	VMULPS Z24, Z16, Z16
 	VFNMADD231PS Z26, Z20, Z16
-	R_1136
+	R_868
 	VCVTDQ2PS 3584(BX), Z17
 	VPXORD Z21, Z21, Z21
 	VPDPWSSD.BCST (DX)(R15*1), Z4, Z21
@@ -3150,7 +2488,7 @@ row:
 	VCVTDQ2PS Z21, Z21
 	VMULPS Z25, Z17, Z17
 	VFNMADD231PS Z27, Z21, Z17
-	R_1234
+	R_980
 	RET
 
 // integerSuper6KAVX512 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3158,18 +2496,18 @@ row:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper6KAVX512<>(SB), NOSPLIT, $0-0
-	R_1385
-	R_1386
-	R_1164
+	R_1051
+	R_1022
+	R_977
 row:
-	R_1352
+	R_995
 	VPDPWSSD.BCST (DX)(R14*1), Z2, Z16
 	VPDPWSSD.BCST (DX)(R15*4), Z3, Z16
 	VPDPWSSD.BCST (R13)(R15*1), Z4, Z16
 	VPDPWSSD.BCST (R13)(R15*2), Z5, Z16
 	VPDPWSSD.BCST (R13)(R14*1), Z6, Z16
 	VPDPWSSD.BCST (R13)(R15*4), Z7, Z16
-	R_1353
+	R_1023
 	VPDPWSSD.BCST (DX)(R15*1), Z8, Z17
 	VPDPWSSD.BCST (DX)(R15*2), Z9, Z17
 	VPDPWSSD.BCST (DX)(R14*1), Z10, Z17
@@ -3178,7 +2516,7 @@ row:
 	VPDPWSSD.BCST (R13)(R15*2), Z13, Z17
 	VPDPWSSD.BCST (R13)(R14*1), Z14, Z17
 	VPDPWSSD.BCST (R13)(R15*4), Z15, Z17
-	R_1354
+	R_1024
 	RET
 
 // integerSuperXSAVX512 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3186,8 +2524,8 @@ row:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuperXSAVX512<>(SB), NOSPLIT, $0-0
-	R_1132
-	R_1133
+	R_835
+	R_836
 	LEAQ (DX)(R15*2), R13
 	VMOVDQU32 512(BX), Z0
 	VMOVDQU32 576(BX), Z1
@@ -3198,18 +2536,17 @@ TEXT integerSuperXSAVX512<>(SB), NOSPLIT, $0-0
 	VMOVDQU32 1600(BX), Z5
 	VMOVDQU32 1664(BX), Z6
 	VMOVDQU32 1728(BX), Z7
-	VCVTPH2PS 0(R8)(R11*1), Z25
-	R_1164
+	R_977
 row:
-	R_1352
+	R_995
 	VPDPWSSD.BCST (R13)(R15*1), Z2, Z16
 	VPDPWSSD.BCST (R13)(R15*2), Z3, Z16
-	R_1353
+	R_1023
 	VPDPWSSD.BCST (DX)(R15*1), Z4, Z17
 	VPDPWSSD.BCST (DX)(R15*2), Z5, Z17
 	VPDPWSSD.BCST (R13)(R15*1), Z6, Z17
 	VPDPWSSD.BCST (R13)(R15*2), Z7, Z17
-	R_1354
+	R_1024
 	RET
 
 // integerSuper3KAVX512 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3217,18 +2554,18 @@ row:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper3KAVX512<>(SB), NOSPLIT, $0-0
-	R_1385
-	R_1386
-	R_1164
+	R_1051
+	R_1022
+	R_977
 row:
-	R_1352
+	R_995
 	VPDPWSSD.BCST (DX)(R14*1), Z2, Z16
 	VPDPWSSD.BCST (DX)(R15*4), Z3, Z16
 	VPDPWSSD.BCST (R13)(R15*1), Z4, Z16
 	VPDPWSSD.BCST (R13)(R15*2), Z5, Z16
 	VPDPWSSD.BCST (R13)(R14*1), Z6, Z16
 	VPDPWSSD.BCST (R13)(R15*4), Z7, Z16
-	R_1353
+	R_1023
 	VPDPWSSD.BCST (DX)(R15*1), Z8, Z17
 	VPDPWSSD.BCST (DX)(R15*2), Z9, Z17
 	VPDPWSSD.BCST (DX)(R14*1), Z10, Z17
@@ -3237,7 +2574,7 @@ row:
 	VPDPWSSD.BCST (R13)(R15*2), Z13, Z17
 	VPDPWSSD.BCST (R13)(R14*1), Z14, Z17
 	VPDPWSSD.BCST (R13)(R15*4), Z15, Z17
-	R_1354
+	R_1024
 	RET
 
 // integerSuper2KAVX512 ends a superblock: it scales the sums of CX rows and two tiles, which are where
@@ -3245,11 +2582,12 @@ row:
 // of the activations to the next superblock, R8 from the tail, R12 is counted down, and flags are those of
 // that. It clears the vectors of the sums, and changes others, BX, CX, SI, DI, and R13 to R15.
 TEXT integerSuper2KAVX512<>(SB), NOSPLIT, $0-0
-	R_1385
+	R_1051
 	VCVTPH2PS 32(R8), Z26
-	R_1386
+	R_1022
+	VCVTPH2PS 0(R8)(R11*1), Z25
 	VCVTPH2PS 32(R8)(R11*1), Z27
-	R_1164
+	R_867
 row:
 	VMOVUPS.Z (DI), K2, Z18
 	VCVTDQ2PS 2560(BX), Z16
@@ -3265,7 +2603,7 @@ row:
 	VCVTDQ2PS Z20, Z20
 	VMULPS Z24, Z16, Z16
 	VFNMADD231PS Z26, Z20, Z16
-	R_1136
+	R_868
 	VCVTDQ2PS 3584(BX), Z17
 	VPXORD Z21, Z21, Z21
 	VPDPWSSD.BCST (DX)(R15*1), Z8, Z21
@@ -3279,104 +2617,106 @@ row:
 	VCVTDQ2PS Z21, Z21
 	VMULPS Z25, Z17, Z17
 	VFNMADD231PS Z27, Z21, Z17
-	R_1234
+	R_980
 	RET
 
 // func integerAVX5122Rows1(a *integerArgs)
 TEXT ·integerAVX5122Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_487
+	R_479
 tile:
-	R_17
+	R_14
 	R_11
-	R_64
+	R_74
 group:
 	R_6
-	R_488
+	R_341
 step0:
-	R_130
+	R_109
 	VPDPBUSD.BCST 0(BX), Z24, Z2
-	R_23
+	R_20
 	VPDPBUSD.BCST 4(BX), Z24, Z2
-	R_44
+	R_48
 	VPDPBUSD.BCST 8(BX), Z24, Z2
-	R_70
+	R_79
 	VPDPBUSD.BCST 12(BX), Z24, Z2
-	R_294
+	R_128
 	VPDPBUSD.BCST 0(BX), Z24, Z3
-	R_23
+	R_20
 	VPDPBUSD.BCST 4(BX), Z24, Z3
-	R_44
+	R_48
 	VPDPBUSD.BCST 8(BX), Z24, Z3
-	R_70
+	R_79
 	VPDPBUSD.BCST 12(BX), Z24, Z3
 	ADDQ $64, SI
-	R_1223
+	R_922
 scaled0:
-	R_764
+	R_501
 added0:
-	R_512
+	R_362
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_513
+	R_502
 superGroup:
-	R_269
+	R_249
 	R_10
-	R_130
+	R_109
 	VPDPBUSD.BCST 0(BX), Z24, Z2
-	R_23
+	R_20
 	VPDPBUSD.BCST 4(BX), Z24, Z2
-	R_44
+	R_48
 	VPDPBUSD.BCST 8(BX), Z24, Z2
-	R_70
+	R_79
 	VPDPBUSD.BCST 12(BX), Z24, Z2
 	VPDPWSSD Z26, Z2, Z0
-	R_294
+	R_128
 	VPDPBUSD.BCST 0(BX), Z24, Z3
-	R_23
+	R_20
 	VPDPBUSD.BCST 4(BX), Z24, Z3
-	R_44
+	R_48
 	VPDPBUSD.BCST 8(BX), Z24, Z3
-	R_70
-	VPDPBUSD.BCST 12(BX), Z24, Z3
-	R_1331
-	R_138
-	R_765
-	R_492
-half0:
-	R_147
-other0:
-	R_743
-zeroHalf0:
-	R_34
-symmetric0:
-	R_744
-zeros0:
 	R_79
+	VPDPBUSD.BCST 12(BX), Z24, Z3
+	R_999
+	R_225
+	R_96
+	R_484
+	R_485
+half0:
+	R_124
+other0:
+	R_486
+	R_158
+zeroHalf0:
+	R_27
+symmetric0:
+	R_487
+zeros0:
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_796
+	R_528
 first0:
-	R_34
+	R_27
 	VPADDD.BCST 8(BX), Z2, Z2
 	VCVTDQ2PS Z2, Z2
 	VMULPS Z24, Z2, Z2
@@ -3390,98 +2730,99 @@ first0:
 // func integerAVX5122Rows2(a *integerArgs)
 TEXT ·integerAVX5122Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_487
+	R_479
 tile:
+	R_84
 	R_74
-	R_64
 group:
 	R_6
-	R_515
+	R_364
 step0:
-	R_130
-	R_382
-	R_23
-	R_1144
-	R_44
-	R_456
-	R_70
-	R_1145
-	R_294
-	R_174
-	R_23
-	R_1146
-	R_44
-	R_457
-	R_70
-	R_311
+	R_109
+	R_272
+	R_20
+	R_852
+	R_48
+	R_314
+	R_79
+	R_853
+	R_128
+	R_140
+	R_20
+	R_854
+	R_48
+	R_315
+	R_79
+	R_236
 	ADDQ $64, SI
-	R_1244
+	R_946
 scaled0:
-	R_797
+	R_558
 added0:
-	R_569
+	R_391
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_513
+	R_502
 superGroup:
-	R_269
-	R_50
-	R_130
-	R_382
-	R_23
-	R_1144
-	R_44
-	R_456
-	R_70
-	R_1145
-	R_1332
-	R_294
-	R_174
-	R_23
-	R_1146
-	R_44
-	R_457
-	R_70
-	R_311
-	R_1356
-	R_138
-	R_114
-	R_769
-	R_492
-half0:
-	R_147
-other0:
-	R_743
-zeroHalf0:
-	R_34
-symmetric0:
-	R_752
-zeros0:
+	R_249
+	R_56
+	R_109
+	R_272
+	R_20
+	R_852
+	R_48
+	R_314
 	R_79
+	R_853
+	R_1001
+	R_128
+	R_140
+	R_20
+	R_854
+	R_48
+	R_315
+	R_79
+	R_236
+	R_1026
+	R_225
+	R_96
+	R_531
+	R_485
+half0:
+	R_124
+other0:
+	R_486
+	R_158
+zeroHalf0:
+	R_27
+symmetric0:
+	R_511
+zeros0:
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_831
+	R_594
 first0:
-	R_34
+	R_27
 	VPADDD.BCST 16(BX), Z4, Z4
 	VCVTDQ2PS Z4, Z4
 	VMULPS Z24, Z4, Z4
@@ -3503,99 +2844,100 @@ first0:
 // func integerAVX5122Rows3(a *integerArgs)
 TEXT ·integerAVX5122Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_487
+	R_479
 tile:
+	R_84
+	R_17
 	R_74
-	R_20
-	R_64
 group:
 	R_6
-	R_542
+	R_393
 step0:
-	R_130
-	R_383
-	R_23
-	R_1169
-	R_44
-	R_458
-	R_70
-	R_1170
-	R_294
-	R_402
-	R_23
-	R_1171
-	R_44
-	R_481
-	R_70
-	R_312
+	R_109
+	R_273
+	R_20
+	R_874
+	R_48
+	R_316
+	R_79
+	R_875
+	R_128
+	R_290
+	R_20
+	R_876
+	R_48
+	R_359
+	R_79
+	R_251
 	ADDQ $64, SI
-	R_1270
+	R_982
 scaled0:
-	R_832
+	R_595
 added0:
-	R_570
+	R_424
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_513
+	R_502
 superGroup:
-	R_269
-	R_380
-	R_130
-	R_383
-	R_23
-	R_1169
-	R_44
-	R_458
-	R_70
-	R_1170
-	R_1357
-	R_294
-	R_402
-	R_23
-	R_1171
-	R_44
-	R_481
-	R_70
-	R_312
-	R_1358
-	R_138
-	R_114
-	R_833
-	R_492
-half0:
-	R_147
-other0:
-	R_743
-zeroHalf0:
-	R_34
-symmetric0:
-	R_779
-zeros0:
+	R_249
+	R_12
+	R_54
+	R_109
+	R_273
+	R_20
+	R_874
+	R_48
+	R_316
 	R_79
+	R_875
+	R_1028
+	R_128
+	R_290
+	R_20
+	R_876
+	R_48
+	R_359
+	R_79
+	R_251
+	R_1053
+	R_225
+	R_563
+	R_485
+half0:
+	R_124
+other0:
+	R_486
+	R_158
+zeroHalf0:
+	R_27
+symmetric0:
+	R_519
+zeros0:
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_867
+	R_630
 first0:
-	R_34
+	R_27
 	VPADDD.BCST 24(BX), Z6, Z6
 	VCVTDQ2PS Z6, Z6
 	VMULPS Z24, Z6, Z6
@@ -3625,98 +2967,99 @@ first0:
 // func integerAVX5122Rows4(a *integerArgs)
 TEXT ·integerAVX5122Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_487
+	R_479
 tile:
-	R_116
-	R_64
+	R_130
+	R_74
 group:
 	R_6
-	R_572
+	R_426
 step0:
-	R_130
-	R_403
-	R_23
-	R_1172
-	R_44
-	R_482
-	R_70
-	R_1173
-	R_294
-	R_229
-	R_23
-	R_1174
-	R_44
-	R_483
-	R_70
-	R_313
+	R_109
+	R_291
+	R_20
+	R_877
+	R_48
+	R_333
+	R_79
+	R_878
+	R_128
+	R_172
+	R_20
+	R_908
+	R_48
+	R_360
+	R_79
+	R_252
 	ADDQ $64, SI
 	ADDQ $64, BX
-	R_185
+	R_202
 scaled0:
-	R_868
+	R_631
 added0:
-	R_601
+	R_452
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_513
+	R_502
 superGroup:
-	R_269
-	R_137
-	R_130
-	R_403
-	R_23
-	R_1172
-	R_44
-	R_482
-	R_70
-	R_1173
-	R_1360
-	R_294
-	R_229
-	R_23
-	R_1174
-	R_44
-	R_483
-	R_70
-	R_313
-	R_1388
-	R_138
-	R_838
-	R_492
-half0:
-	R_147
-other0:
-	R_743
-zeroHalf0:
-	R_34
-symmetric0:
-	R_813
-zeros0:
+	R_249
+	R_160
+	R_109
+	R_291
+	R_20
+	R_877
+	R_48
+	R_333
 	R_79
+	R_878
+	R_1030
+	R_128
+	R_172
+	R_20
+	R_908
+	R_48
+	R_360
+	R_79
+	R_252
+	R_1054
+	R_225
+	R_599
+	R_485
+half0:
+	R_124
+other0:
+	R_486
+	R_158
+zeroHalf0:
+	R_27
+symmetric0:
+	R_556
+zeros0:
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_935
+	R_666
 first0:
-	R_34
+	R_27
 	VPADDD.BCST 32(BX), Z8, Z8
 	VCVTDQ2PS Z8, Z8
 	VMULPS Z24, Z8, Z8
@@ -3746,252 +3089,127 @@ first0:
 	VMULPS Z24, Z11, Z11
 	VFMADD231PS.BCST 12(BX), Z11, Z3
 	VPADDD.BCST 44(BX), Z15, Z15
-	R_1342
+	VCVTDQ2PS Z15, Z15
+	VMULPS Z26, Z15, Z15
 	VFMADD231PS.BCST 12(BX), Z15, Z7
-	JMP added0
-
-// func integerAVX5122Rows5(a *integerArgs)
-TEXT ·integerAVX5122Rows5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_487
-tile:
-	R_116
-	R_31
-	R_64
-group:
-	R_6
-	R_603
-step0:
-	R_130
-	R_434
-	R_23
-	R_1205
-	R_44
-	R_484
-	R_70
-	R_1206
-	R_294
-	R_435
-	R_23
-	R_1207
-	R_44
-	R_510
-	R_70
-	R_1178
-	ADDQ $64, SI
-	R_1309
-scaled0:
-	R_936
-added0:
-	R_630
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_513
-superGroup:
-	R_269
-	R_401
-	R_130
-	R_434
-	R_23
-	R_1205
-	R_44
-	R_484
-	R_70
-	R_1206
-	R_1389
-	R_294
-	R_435
-	R_23
-	R_1207
-	R_44
-	R_510
-	R_70
-	R_1178
-	R_1414
-	R_138
-	R_902
-	R_492
-half0:
-	R_147
-other0:
-	R_743
-zeroHalf0:
-	R_34
-symmetric0:
-	R_851
-zeros0:
-	R_79
-zeroFull0:
-	R_127
-zeroShort0:
-	R_149
-points0:
-	R_82
-pointsFull0:
-	R_184
-pointsHalf0:
-	R_150
-pointsShort0:
-	R_146
-pointed0:
-	R_970
-first0:
-	R_34
-	VPADDD.BCST 40(BX), Z10, Z10
-	VCVTDQ2PS Z10, Z10
-	VMULPS Z24, Z10, Z10
-	VFMADD231PS.BCST 0(BX), Z10, Z0
-	VPADDD.BCST 40(BX), Z15, Z15
-	R_1342
-	VFMADD231PS.BCST 0(BX), Z15, Z5
-	VPADDD.BCST 44(BX), Z11, Z11
-	VCVTDQ2PS Z11, Z11
-	VMULPS Z24, Z11, Z11
-	VFMADD231PS.BCST 4(BX), Z11, Z1
-	VPADDD.BCST 44(BX), Z16, Z16
-	VCVTDQ2PS Z16, Z16
-	VMULPS Z26, Z16, Z16
-	VFMADD231PS.BCST 4(BX), Z16, Z6
-	VPADDD.BCST 48(BX), Z12, Z12
-	VCVTDQ2PS Z12, Z12
-	VMULPS Z24, Z12, Z12
-	VFMADD231PS.BCST 8(BX), Z12, Z2
-	VPADDD.BCST 48(BX), Z17, Z17
-	VCVTDQ2PS Z17, Z17
-	VMULPS Z26, Z17, Z17
-	VFMADD231PS.BCST 8(BX), Z17, Z7
-	VPADDD.BCST 52(BX), Z13, Z13
-	VCVTDQ2PS Z13, Z13
-	VMULPS Z24, Z13, Z13
-	VFMADD231PS.BCST 12(BX), Z13, Z3
-	VPADDD.BCST 52(BX), Z18, Z18
-	R_1224
-	VFMADD231PS.BCST 12(BX), Z18, Z8
-	R_1366
-	VFMADD231PS.BCST 16(BX), Z14, Z4
-	VPADDD.BCST 56(BX), Z19, Z19
-	R_1226
-	VFMADD231PS.BCST 16(BX), Z19, Z9
 	JMP added0
 
 // func integerAVX5122Rows6(a *integerArgs)
 TEXT ·integerAVX5122Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_487
+	R_479
 tile:
-	R_295
-	R_64
-group:
-	R_1308
-step0:
 	R_130
-	R_406
-	R_23
-	R_1236
-	R_44
-	R_465
-	R_70
-	R_1237
-	R_294
-	R_471
-	R_23
-	R_1238
-	R_44
-	R_511
-	R_70
-	R_1211
+	R_54
+	R_74
+group:
+	R_981
+step0:
+	R_109
+	R_292
+	R_20
+	R_941
+	R_48
+	R_336
+	R_79
+	R_942
+	R_128
+	R_355
+	R_20
+	R_943
+	R_48
+	R_390
+	R_79
+	R_201
 	ADDQ $64, SI
-	R_1345
+	R_1018
 scaled0:
-	R_1006
+	R_702
 added0:
-	R_656
+	R_488
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_513
+	R_502
 superGroup:
-	R_269
-	R_35
-	R_12
-	R_152
-	R_130
-	R_406
-	R_23
-	R_1236
-	R_44
-	R_465
-	R_70
-	R_1237
-	R_1415
-	R_294
-	R_471
-	R_23
-	R_1238
-	R_44
-	R_511
-	R_70
-	R_1211
-	R_1416
-	R_138
-	R_940
-	R_492
-half0:
-	R_147
-other0:
-	R_743
-zeroHalf0:
-	R_34
-symmetric0:
-	R_893
-zeros0:
+	R_249
+	R_118
+	R_155
+	R_109
+	R_292
+	R_20
+	R_941
+	R_48
+	R_336
 	R_79
+	R_942
+	R_1055
+	R_128
+	R_355
+	R_20
+	R_943
+	R_48
+	R_390
+	R_79
+	R_201
+	R_1080
+	R_225
+	R_255
+	R_668
+	R_485
+half0:
+	R_124
+other0:
+	R_486
+	R_158
+zeroHalf0:
+	R_27
+symmetric0:
+	R_613
+zeros0:
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_1043
+	R_744
 first0:
-	R_34
+	R_27
 	VPADDD.BCST 48(BX), Z12, Z12
 	VCVTDQ2PS Z12, Z12
 	VMULPS Z24, Z12, Z12
 	VFMADD231PS.BCST 0(BX), Z12, Z0
 	VPADDD.BCST 48(BX), Z18, Z18
-	R_1224
+	VCVTDQ2PS Z18, Z18
+	VMULPS Z26, Z18, Z18
 	VFMADD231PS.BCST 0(BX), Z18, Z6
 	VPADDD.BCST 52(BX), Z13, Z13
 	VCVTDQ2PS Z13, Z13
 	VMULPS Z24, Z13, Z13
 	VFMADD231PS.BCST 4(BX), Z13, Z1
 	VPADDD.BCST 52(BX), Z19, Z19
-	R_1226
+	VCVTDQ2PS Z19, Z19
+	VMULPS Z26, Z19, Z19
 	VFMADD231PS.BCST 4(BX), Z19, Z7
-	R_1366
+	VPADDD.BCST 56(BX), Z14, Z14
+	VCVTDQ2PS Z14, Z14
+	VMULPS Z24, Z14, Z14
 	VFMADD231PS.BCST 8(BX), Z14, Z2
 	VPADDD.BCST 56(BX), Z20, Z20
 	VCVTDQ2PS Z20, Z20
@@ -4005,13 +3223,15 @@ first0:
 	VCVTDQ2PS Z21, Z21
 	VMULPS Z26, Z21, Z21
 	VFMADD231PS.BCST 12(BX), Z21, Z9
-	R_1374
+	VPADDD.BCST 64(BX), Z16, Z16
+	R_849
 	VFMADD231PS.BCST 16(BX), Z16, Z4
 	VPADDD.BCST 64(BX), Z22, Z22
 	VCVTDQ2PS Z22, Z22
 	VMULPS Z26, Z22, Z22
 	VFMADD231PS.BCST 16(BX), Z22, Z10
-	R_1375
+	R_1035
+	VMULPS Z24, Z17, Z17
 	VFMADD231PS.BCST 20(BX), Z17, Z5
 	VPADDD.BCST 68(BX), Z23, Z23
 	VCVTDQ2PS Z23, Z23
@@ -4019,244 +3239,92 @@ first0:
 	VFMADD231PS.BCST 20(BX), Z23, Z11
 	JMP added0
 
-// func integerAVX5122Rows7(a *integerArgs)
-TEXT ·integerAVX5122Rows7(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_487
-tile:
-	R_295
-	R_35
-	R_64
-group:
-	R_410
-step0:
-	R_130
-	R_1271
-	ADDQ $64, SI
-	R_1230
-scaled0:
-	R_1008
-added0:
-	R_410
-step1:
-	R_294
-	R_1271
-	ADDQ $64, SI
-	R_595
-	R_356
-scaled1:
-	R_1009
-added1:
-	R_687
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_513
-superGroup:
-	R_154
-	R_171
-	R_130
-	R_1271
-	R_1417
-	R_951
-	R_171
-	R_294
-	R_1271
-	R_1442
-	R_952
-	R_1010
-	R_492
-half0:
-	R_338
-other0:
-	R_493
-	R_359
-zeroHalf0:
-	VCVTPH2PS 0(R13), Z24
-symmetric0:
-	R_957
-zeros0:
-	R_79
-zeroFull0:
-	R_339
-zeroShort0:
-	R_360
-points0:
-	R_82
-pointsFull0:
-	R_340
-pointsHalf0:
-	R_361
-pointsShort0:
-	R_111
-pointed0:
-	R_1044
-first0:
-	VCVTPH2PS 0(R13), Z24
-	R_1366
-	VFMADD231PS.BCST 0(BX), Z14, Z0
-	VPADDD.BCST 60(BX), Z15, Z15
-	VCVTDQ2PS Z15, Z15
-	VMULPS Z24, Z15, Z15
-	VFMADD231PS.BCST 4(BX), Z15, Z1
-	R_1374
-	VFMADD231PS.BCST 8(BX), Z16, Z2
-	R_1375
-	VFMADD231PS.BCST 12(BX), Z17, Z3
-	VPADDD.BCST 72(BX), Z18, Z18
-	VCVTDQ2PS Z18, Z18
-	VMULPS Z24, Z18, Z18
-	VFMADD231PS.BCST 16(BX), Z18, Z4
-	VPADDD.BCST 76(BX), Z19, Z19
-	VCVTDQ2PS Z19, Z19
-	VMULPS Z24, Z19, Z19
-	VFMADD231PS.BCST 20(BX), Z19, Z5
-	R_1232
-	VMULPS Z24, Z20, Z20
-	VFMADD231PS.BCST 24(BX), Z20, Z6
-	JMP added0
-half1:
-	R_341
-other1:
-	CMPQ integerArgs_scale(AX), $const_scaleFirst
-	JEQ first1
-	R_395
-zeroHalf1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-symmetric1:
-	R_964
-zeros1:
-	R_364
-zeroFull1:
-	R_347
-zeroShort1:
-	R_365
-points1:
-	R_366
-pointsFull1:
-	R_349
-pointsHalf1:
-	R_367
-pointsShort1:
-	R_112
-pointed1:
-	R_1082
-first1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-	R_1225
-	VMULPS Z26, Z14, Z14
-	VFMADD231PS.BCST 0(BX), Z14, Z7
-	VPADDD.BCST 60(BX), Z15, Z15
-	R_1342
-	VFMADD231PS.BCST 4(BX), Z15, Z8
-	R_91
-	VMULPS Z26, Z16, Z16
-	VFMADD231PS.BCST 8(BX), Z16, Z9
-	R_92
-	VMULPS Z26, Z17, Z17
-	VFMADD231PS.BCST 12(BX), Z17, Z10
-	VPADDD.BCST 72(BX), Z18, Z18
-	R_1224
-	VFMADD231PS.BCST 16(BX), Z18, Z11
-	VPADDD.BCST 76(BX), Z19, Z19
-	R_1226
-	VFMADD231PS.BCST 20(BX), Z19, Z12
-	R_1232
-	VMULPS Z26, Z20, Z20
-	VFMADD231PS.BCST 24(BX), Z20, Z13
-	JMP added1
-
 // func integerAVX5122Rows8(a *integerArgs)
 TEXT ·integerAVX5122Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_487
+	R_479
 tile:
-	R_116
-	R_137
-	R_64
-group:
-	R_441
-step0:
 	R_130
-	R_1310
+	R_160
+	R_74
+group:
+	R_295
+step0:
+	R_109
+	R_983
 	ADDQ $64, SI
-	R_1250
+	R_926
 scaled0:
-	R_1083
+	R_745
 added0:
-	R_441
+	R_295
 step1:
-	R_294
-	R_1310
+	R_128
+	R_983
 	ADDQ $64, SI
-	R_623
-	R_356
+	R_927
 scaled1:
-	R_1084
+	R_746
 added1:
-	R_726
+	R_522
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_513
+	R_502
 superGroup:
-	R_154
-	R_152
-	R_130
-	R_1310
-	R_1469
-	R_951
-	R_152
-	R_294
-	R_1310
-	R_1497
-	R_952
-	R_1085
-	R_492
+	R_224
+	R_155
+	R_109
+	R_983
+	R_1111
+	R_1040
+	R_155
+	R_128
+	R_983
+	R_1142
+	R_225
+	R_255
+	R_747
+	R_485
 half0:
-	R_338
+	R_664
 other0:
-	R_493
-	R_359
+	R_486
+	R_682
 zeroHalf0:
 	VCVTPH2PS 0(R13), Z24
 symmetric0:
-	R_1027
+	R_683
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_339
+	R_684
 zeroShort0:
-	R_360
+	R_709
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_340
+	R_685
 pointsHalf0:
-	R_361
+	R_710
 pointsShort0:
-	R_111
+	R_115
 pointed0:
-	R_1162
+	R_821
 first0:
 	VCVTPH2PS 0(R13), Z24
-	R_1374
+	VPADDD.BCST 64(BX), Z16, Z16
+	R_849
 	VFMADD231PS.BCST 0(BX), Z16, Z0
-	R_1375
+	R_1035
+	VMULPS Z24, Z17, Z17
 	VFMADD231PS.BCST 4(BX), Z17, Z1
 	VPADDD.BCST 72(BX), Z18, Z18
 	VCVTDQ2PS Z18, Z18
@@ -4266,7 +3334,8 @@ first0:
 	VCVTDQ2PS Z19, Z19
 	VMULPS Z24, Z19, Z19
 	VFMADD231PS.BCST 12(BX), Z19, Z3
-	R_1232
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
 	VMULPS Z24, Z20, Z20
 	VFMADD231PS.BCST 16(BX), Z20, Z4
 	VPADDD.BCST 84(BX), Z21, Z21
@@ -4283,46 +3352,50 @@ first0:
 	VFMADD231PS.BCST 28(BX), Z23, Z7
 	JMP added0
 half1:
-	R_341
+	R_693
 other1:
 	CMPQ integerArgs_scale(AX), $const_scaleFirst
 	JEQ first1
-	R_395
+	R_750
 zeroHalf1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 symmetric1:
-	R_1035
+	R_696
 zeros1:
-	R_364
+	R_717
 zeroFull1:
-	R_347
+	R_699
 zeroShort1:
-	R_365
+	R_718
 points1:
-	R_366
+	R_719
 pointsFull1:
-	R_349
+	R_701
 pointsHalf1:
-	R_367
+	R_720
 pointsShort1:
-	R_112
+	R_116
 pointed1:
-	R_1163
+	R_822
 first1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
-	R_91
+	VPADDD.BCST 64(BX), Z16, Z16
+	VCVTDQ2PS Z16, Z16
 	VMULPS Z26, Z16, Z16
 	VFMADD231PS.BCST 0(BX), Z16, Z8
-	R_92
+	R_1035
 	VMULPS Z26, Z17, Z17
 	VFMADD231PS.BCST 4(BX), Z17, Z9
 	VPADDD.BCST 72(BX), Z18, Z18
-	R_1224
+	VCVTDQ2PS Z18, Z18
+	VMULPS Z26, Z18, Z18
 	VFMADD231PS.BCST 8(BX), Z18, Z10
 	VPADDD.BCST 76(BX), Z19, Z19
-	R_1226
+	VCVTDQ2PS Z19, Z19
+	VMULPS Z26, Z19, Z19
 	VFMADD231PS.BCST 12(BX), Z19, Z11
-	R_1232
+	VPADDD.BCST 80(BX), Z20, Z20
+	VCVTDQ2PS Z20, Z20
 	VMULPS Z26, Z20, Z20
 	VFMADD231PS.BCST 16(BX), Z20, Z12
 	VPADDD.BCST 84(BX), Z21, Z21
@@ -4342,2519 +3415,1915 @@ first1:
 // func integerAVX5123Rows1(a *integerArgs)
 TEXT ·integerAVX5123Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_673
+	R_755
 tile:
-	R_17
+	R_14
 	R_11
-	R_64
+	R_74
 group:
-	R_134
-	R_488
+	R_137
+	R_341
 step0:
-	R_321
+	R_282
 	VPDPBUSD.BCST 0(BX), Z24, Z2
-	R_322
+	R_319
 	VPDPBUSD.BCST 4(BX), Z24, Z2
-	R_303
+	R_283
 	VPDPBUSD.BCST 8(BX), Z24, Z2
-	R_352
-	VPDPBUSD.BCST 12(BX), Z24, Z2
 	R_353
+	VPDPBUSD.BCST 12(BX), Z24, Z2
+	R_320
 	VPDPBUSD.BCST 0(BX), Z24, Z3
-	R_324
+	R_389
 	VPDPBUSD.BCST 4(BX), Z24, Z3
-	R_325
+	R_423
 	VPDPBUSD.BCST 8(BX), Z24, Z3
-	R_392
+	R_450
 	VPDPBUSD.BCST 12(BX), Z24, Z3
-	R_425
-	R_1223
+	R_475
+	R_922
 scaled0:
-	R_764
+	R_501
 added0:
-	R_512
+	R_362
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_674
+	R_756
 superGroup:
-	R_1060
+	R_249
+	R_107
 	R_10
-	R_321
+	R_282
 	VPDPBUSD.BCST 0(BX), Z24, Z2
-	R_322
+	R_319
 	VPDPBUSD.BCST 4(BX), Z24, Z2
-	R_303
+	R_283
 	VPDPBUSD.BCST 8(BX), Z24, Z2
-	R_352
+	R_353
 	VPDPBUSD.BCST 12(BX), Z24, Z2
 	VPDPWSSD Z26, Z2, Z0
-	R_353
+	R_320
 	VPDPBUSD.BCST 0(BX), Z24, Z3
-	R_324
+	R_389
 	VPDPBUSD.BCST 4(BX), Z24, Z3
-	R_325
+	R_423
 	VPDPBUSD.BCST 8(BX), Z24, Z3
-	R_392
+	R_450
 	VPDPBUSD.BCST 12(BX), Z24, Z3
-	R_1331
-	R_138
-	R_765
-	R_675
+	R_999
+	R_225
+	R_96
+	R_484
+	R_731
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_744
+	R_487
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_796
+	R_528
 
 // func integerAVX5123Rows2(a *integerArgs)
 TEXT ·integerAVX5123Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_673
+	R_755
 tile:
+	R_84
 	R_74
-	R_64
 group:
-	R_134
-	R_515
+	R_137
+	R_364
 step0:
-	R_321
-	R_382
-	R_322
-	R_1144
-	R_303
-	R_456
-	R_352
-	R_1145
+	R_282
+	R_272
+	R_319
+	R_852
+	R_283
+	R_314
 	R_353
-	R_174
-	R_324
-	R_1146
-	R_325
-	R_457
-	R_392
-	R_311
-	R_425
-	R_1244
+	R_853
+	R_320
+	R_140
+	R_389
+	R_854
+	R_423
+	R_315
+	R_450
+	R_236
+	R_475
+	R_946
 scaled0:
-	R_797
+	R_558
 added0:
-	R_569
+	R_391
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_674
+	R_756
 superGroup:
-	R_1060
-	R_50
-	R_321
-	R_382
-	R_322
-	R_1144
-	R_303
-	R_456
-	R_352
-	R_1145
-	R_1332
+	R_249
+	R_107
+	R_56
+	R_282
+	R_272
+	R_319
+	R_852
+	R_283
+	R_314
 	R_353
-	R_174
-	R_324
-	R_1146
-	R_325
-	R_457
-	R_392
-	R_311
-	R_1356
-	R_138
-	R_114
-	R_769
-	R_675
+	R_853
+	R_1001
+	R_320
+	R_140
+	R_389
+	R_854
+	R_423
+	R_315
+	R_450
+	R_236
+	R_1026
+	R_225
+	R_96
+	R_531
+	R_731
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_752
+	R_511
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_831
+	R_594
 
 // func integerAVX5123Rows3(a *integerArgs)
 TEXT ·integerAVX5123Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_673
+	R_755
 tile:
+	R_84
+	R_17
 	R_74
-	R_20
-	R_64
 group:
-	R_134
-	R_542
+	R_137
+	R_393
 step0:
-	R_321
-	R_383
-	R_322
-	R_1169
-	R_303
-	R_458
-	R_352
-	R_1170
+	R_282
+	R_273
+	R_319
+	R_874
+	R_283
+	R_316
 	R_353
-	R_402
-	R_324
-	R_1171
-	R_325
-	R_481
-	R_392
-	R_312
-	R_425
-	R_1270
+	R_875
+	R_320
+	R_290
+	R_389
+	R_876
+	R_423
+	R_359
+	R_450
+	R_251
+	R_475
+	R_982
 scaled0:
-	R_832
+	R_595
 added0:
-	R_570
+	R_424
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_674
+	R_756
 superGroup:
-	R_1060
-	R_380
-	R_321
-	R_383
-	R_322
-	R_1169
-	R_303
-	R_458
-	R_352
-	R_1170
-	R_1357
+	R_249
+	R_107
+	R_12
+	R_54
+	R_282
+	R_273
+	R_319
+	R_874
+	R_283
+	R_316
 	R_353
-	R_402
-	R_324
-	R_1171
-	R_325
-	R_481
-	R_392
-	R_312
-	R_1358
-	R_138
-	R_114
-	R_833
-	R_675
+	R_875
+	R_1028
+	R_320
+	R_290
+	R_389
+	R_876
+	R_423
+	R_359
+	R_450
+	R_251
+	R_1053
+	R_225
+	R_563
+	R_731
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_779
+	R_519
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_867
+	R_630
 
 // func integerAVX5123Rows4(a *integerArgs)
 TEXT ·integerAVX5123Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_673
+	R_755
 tile:
-	R_116
-	R_64
+	R_130
+	R_74
 group:
-	R_134
-	R_572
-step0:
-	R_321
-	R_403
-	R_322
-	R_1172
-	R_303
-	R_482
-	R_352
-	R_1173
-	R_353
-	R_229
-	R_324
-	R_1174
-	R_325
-	R_483
-	R_392
-	R_313
-	R_425
-	ADDQ $64, BX
-	R_185
-scaled0:
-	R_868
-added0:
-	R_601
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_674
-superGroup:
-	R_1060
 	R_137
-	R_321
-	R_403
-	R_322
-	R_1172
-	R_303
-	R_482
-	R_352
-	R_1173
-	R_1360
-	R_353
-	R_229
-	R_324
-	R_1174
-	R_325
-	R_483
-	R_392
-	R_313
-	R_1388
-	R_138
-	R_838
-	R_675
-half0:
-	R_147
-other0:
-	R_148
-zeroHalf0:
-	R_34
-symmetric0:
-	R_813
-zeros0:
-	R_79
-zeroFull0:
-	R_127
-zeroShort0:
-	R_149
-points0:
-	R_82
-pointsFull0:
-	R_184
-pointsHalf0:
-	R_150
-pointsShort0:
-	R_146
-pointed0:
-	R_935
-
-// func integerAVX5123Rows5(a *integerArgs)
-TEXT ·integerAVX5123Rows5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_673
-tile:
-	R_116
-	R_31
-	R_64
-group:
-	R_134
-	R_603
+	R_426
 step0:
-	R_321
-	R_434
-	R_322
-	R_1205
-	R_303
-	R_484
-	R_352
-	R_1206
+	R_282
+	R_291
+	R_319
+	R_877
+	R_283
+	R_333
 	R_353
-	R_435
-	R_324
-	R_1207
-	R_325
-	R_510
-	R_392
-	R_1178
-	R_425
-	R_1309
+	R_878
+	R_320
+	R_172
+	R_389
+	R_908
+	R_423
+	R_360
+	R_450
+	R_252
+	R_475
+	ADDQ $64, BX
+	R_202
 scaled0:
-	R_936
+	R_631
 added0:
-	R_630
+	R_452
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_674
+	R_756
 superGroup:
-	R_1060
-	R_401
-	R_321
-	R_434
-	R_322
-	R_1205
-	R_303
-	R_484
-	R_352
-	R_1206
-	R_1389
+	R_249
+	R_107
+	R_160
+	R_282
+	R_291
+	R_319
+	R_877
+	R_283
+	R_333
 	R_353
-	R_435
-	R_324
-	R_1207
-	R_325
-	R_510
-	R_392
-	R_1178
-	R_1414
-	R_138
-	R_902
-	R_675
+	R_878
+	R_1030
+	R_320
+	R_172
+	R_389
+	R_908
+	R_423
+	R_360
+	R_450
+	R_252
+	R_1054
+	R_225
+	R_599
+	R_731
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_851
+	R_556
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_970
+	R_666
 
 // func integerAVX5123Rows6(a *integerArgs)
 TEXT ·integerAVX5123Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_673
+	R_755
 tile:
-	R_295
-	R_64
+	R_130
+	R_54
+	R_74
 group:
-	R_1529
+	R_137
+	R_118
+	R_200
 step0:
-	R_321
-	R_406
-	R_322
-	R_1236
-	R_303
-	R_465
-	R_352
-	R_1237
+	R_282
+	R_292
+	R_319
+	R_941
+	R_283
+	R_336
 	R_353
-	R_471
-	R_324
-	R_1238
-	R_325
-	R_511
-	R_392
-	R_1211
-	R_425
-	R_1345
+	R_942
+	R_320
+	R_355
+	R_389
+	R_943
+	R_423
+	R_390
+	R_450
+	R_201
+	R_475
+	R_1018
 scaled0:
-	R_1006
+	R_702
 added0:
-	R_656
+	R_488
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_674
+	R_756
 superGroup:
-	R_1060
-	R_35
-	R_12
-	R_152
-	R_321
-	R_406
-	R_322
-	R_1236
-	R_303
-	R_465
-	R_352
-	R_1237
-	R_1415
+	R_249
+	R_107
+	R_118
+	R_155
+	R_282
+	R_292
+	R_319
+	R_941
+	R_283
+	R_336
 	R_353
-	R_471
-	R_324
-	R_1238
-	R_325
-	R_511
-	R_392
-	R_1211
-	R_1416
-	R_138
-	R_940
-	R_675
+	R_942
+	R_1055
+	R_320
+	R_355
+	R_389
+	R_943
+	R_423
+	R_390
+	R_450
+	R_201
+	R_1080
+	R_225
+	R_255
+	R_668
+	R_731
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_893
+	R_613
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
-zeroShort0:
-	R_149
-points0:
-	R_82
-pointsFull0:
-	R_184
-pointsHalf0:
-	R_150
-pointsShort0:
-	R_146
-pointed0:
-	R_1043
-
-// func integerAVX5123Rows7(a *integerArgs)
-TEXT ·integerAVX5123Rows7(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_673
-tile:
-	R_295
-	R_35
-	R_64
-group:
-	R_1061
-step0:
-	R_321
-	R_315
-	R_322
-	R_472
-	R_303
-	R_271
-	R_352
-	R_473
-	R_425
-	R_1230
-scaled0:
-	R_1008
-added0:
-	R_1061
-step1:
-	R_353
-	R_315
-	R_324
-	R_472
-	R_325
-	R_271
-	R_392
-	R_473
-	R_425
-	R_595
-	R_356
-scaled1:
-	R_1009
-added1:
-	R_687
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_674
-superGroup:
-	R_154
 	R_105
-	R_171
-	R_321
-	R_315
-	R_322
-	R_472
-	R_303
-	R_271
-	R_352
-	R_473
-	R_1417
-	R_951
-	R_105
-	R_171
-	R_353
-	R_315
-	R_324
-	R_472
-	R_325
-	R_271
-	R_392
-	R_473
-	R_1442
-	R_952
-	R_1010
-	R_675
-half0:
-	R_338
-other0:
-	R_359
-zeroHalf0:
-	VCVTPH2PS 0(R13), Z24
-symmetric0:
-	R_957
-zeros0:
-	R_79
-zeroFull0:
-	R_339
 zeroShort0:
-	R_360
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_340
+	R_159
 pointsHalf0:
-	R_361
+	R_199
 pointsShort0:
-	R_111
+	R_157
 pointed0:
-	R_1044
-half1:
-	R_341
-other1:
-	R_395
-zeroHalf1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-symmetric1:
-	R_964
-zeros1:
-	R_364
-zeroFull1:
-	R_347
-zeroShort1:
-	R_365
-points1:
-	R_366
-pointsFull1:
-	R_349
-pointsHalf1:
-	R_367
-pointsShort1:
-	R_112
-pointed1:
-	R_1082
+	R_744
 
 // func integerAVX5123Rows8(a *integerArgs)
 TEXT ·integerAVX5123Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_673
+	R_755
 tile:
-	R_116
-	R_137
-	R_64
+	R_130
+	R_160
+	R_74
 group:
-	R_1090
+	R_732
 step0:
-	R_321
-	R_316
-	R_322
-	R_474
-	R_303
-	R_288
-	R_352
-	R_475
-	R_425
-	R_1250
-scaled0:
-	R_1083
-added0:
-	R_1090
-step1:
-	R_353
-	R_316
-	R_324
-	R_474
-	R_325
-	R_288
-	R_392
-	R_475
-	R_425
-	R_623
+	R_282
+	R_243
+	R_319
 	R_356
+	R_283
+	R_244
+	R_353
+	R_357
+	R_475
+	R_926
+scaled0:
+	R_745
+added0:
+	R_732
+step1:
+	R_320
+	R_243
+	R_389
+	R_356
+	R_423
+	R_244
+	R_450
+	R_357
+	R_475
+	R_927
 scaled1:
-	R_1084
+	R_746
 added1:
-	R_726
+	R_522
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_674
+	R_756
 superGroup:
-	R_154
-	R_105
-	R_152
-	R_321
-	R_316
-	R_322
-	R_474
-	R_303
-	R_288
-	R_352
-	R_475
-	R_1469
-	R_951
-	R_105
-	R_152
+	R_224
+	R_107
+	R_155
+	R_282
+	R_243
+	R_319
+	R_356
+	R_283
+	R_244
 	R_353
-	R_316
-	R_324
-	R_474
-	R_325
-	R_288
-	R_392
-	R_475
-	R_1497
-	R_952
-	R_1085
-	R_675
+	R_357
+	R_1111
+	R_1040
+	R_107
+	R_155
+	R_320
+	R_243
+	R_389
+	R_356
+	R_423
+	R_244
+	R_450
+	R_357
+	R_1142
+	R_225
+	R_255
+	R_747
+	R_731
 half0:
-	R_338
+	R_664
 other0:
-	R_359
+	R_682
 zeroHalf0:
 	VCVTPH2PS 0(R13), Z24
 symmetric0:
-	R_1027
+	R_683
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_339
+	R_684
 zeroShort0:
-	R_360
+	R_709
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_340
+	R_685
 pointsHalf0:
-	R_361
+	R_710
 pointsShort0:
-	R_111
+	R_115
 pointed0:
-	R_1162
+	R_821
 half1:
-	R_341
+	R_693
 other1:
-	R_395
+	R_750
 zeroHalf1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 symmetric1:
-	R_1035
+	R_696
 zeros1:
-	R_364
+	R_717
 zeroFull1:
-	R_347
+	R_699
 zeroShort1:
-	R_365
+	R_718
 points1:
-	R_366
+	R_719
 pointsFull1:
-	R_349
+	R_701
 pointsHalf1:
-	R_367
+	R_720
 pointsShort1:
-	R_112
+	R_116
 pointed1:
-	R_1163
+	R_822
 
 // func integerAVX5124Rows1(a *integerArgs)
 TEXT ·integerAVX5124Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_676
+	R_733
 tile:
-	R_17
+	R_14
 	R_11
-	R_64
+	R_74
 group:
 	R_6
-	R_488
+	R_341
 step0:
-	R_159
+	R_229
 	VPDPBUSD.BCST 0(BX), Z24, Z2
 	VPDPBUSD.BCST 4(BX), Z25, Z2
-	R_189
+	R_246
 	VPDPBUSD.BCST 8(BX), Z24, Z2
 	VPDPBUSD.BCST 12(BX), Z25, Z2
-	R_327
+	R_280
 	VPDPBUSD.BCST 0(BX), Z24, Z3
 	VPDPBUSD.BCST 4(BX), Z25, Z3
-	R_228
+	R_317
 	VPDPBUSD.BCST 8(BX), Z24, Z3
-	R_1408
-	R_1223
+	R_1047
+	R_922
 scaled0:
-	R_764
+	R_501
 added0:
-	R_512
+	R_362
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_698
+	R_734
 superGroup:
-	R_1091
+	R_912
 half0Group:
 	R_10
-	R_159
+	R_229
 	VPDPBUSD.BCST 0(BX), Z24, Z2
 	VPDPBUSD.BCST 4(BX), Z25, Z2
-	R_189
+	R_246
 	VPDPBUSD.BCST 8(BX), Z24, Z2
 	VPDPBUSD.BCST 12(BX), Z25, Z2
 	VPDPWSSD Z26, Z2, Z0
-	R_327
+	R_280
 	VPDPBUSD.BCST 0(BX), Z24, Z3
 	VPDPBUSD.BCST 4(BX), Z25, Z3
-	R_228
+	R_317
 	VPDPBUSD.BCST 8(BX), Z24, Z3
 	VPDPBUSD.BCST 12(BX), Z25, Z3
-	R_1331
-	R_677
-	R_138
-	R_765
-	R_307
+	R_999
+	R_735
+	R_225
+	R_96
+	R_484
+	R_263
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_744
+	R_487
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_796
+	R_528
 
 // func integerAVX5124Rows2(a *integerArgs)
 TEXT ·integerAVX5124Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_676
+	R_733
 tile:
+	R_84
 	R_74
-	R_64
 group:
 	R_6
-	R_515
+	R_364
 step0:
-	R_159
-	R_382
+	R_229
+	R_272
+	R_736
+	R_246
+	R_314
+	R_891
+	R_280
+	R_140
+	R_737
+	R_317
+	R_315
 	R_1062
-	R_189
-	R_456
-	R_1189
-	R_327
-	R_174
-	R_1063
-	R_228
-	R_457
-	R_1425
-	R_1244
+	R_946
 scaled0:
-	R_797
+	R_558
 added0:
-	R_569
+	R_391
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_698
+	R_734
 superGroup:
-	R_1091
+	R_912
 half0Group:
-	R_50
-	R_159
-	R_382
-	R_1062
-	R_189
-	R_456
-	R_1189
-	R_1332
-	R_327
-	R_174
-	R_1063
-	R_228
-	R_457
-	R_1064
-	R_1356
-	R_677
-	R_138
-	R_114
-	R_769
-	R_307
+	R_56
+	R_229
+	R_272
+	R_736
+	R_246
+	R_314
+	R_891
+	R_1001
+	R_280
+	R_140
+	R_737
+	R_317
+	R_315
+	R_738
+	R_1026
+	R_735
+	R_225
+	R_96
+	R_531
+	R_263
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_752
+	R_511
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_831
+	R_594
 
 // func integerAVX5124Rows3(a *integerArgs)
 TEXT ·integerAVX5124Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_676
+	R_733
 tile:
+	R_84
+	R_17
 	R_74
-	R_20
-	R_64
 group:
 	R_6
-	R_542
+	R_393
 step0:
-	R_159
-	R_383
-	R_1092
-	R_189
-	R_458
-	R_1212
-	R_327
-	R_402
-	R_1093
-	R_228
-	R_481
-	R_1446
-	R_1270
+	R_229
+	R_273
+	R_757
+	R_246
+	R_316
+	R_913
+	R_280
+	R_290
+	R_758
+	R_317
+	R_359
+	R_1085
+	R_982
 scaled0:
-	R_832
+	R_595
 added0:
-	R_570
+	R_424
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_698
+	R_734
 superGroup:
-	R_1091
+	R_912
 half0Group:
-	R_380
-	R_159
-	R_383
-	R_1092
-	R_189
-	R_458
-	R_1212
-	R_1357
-	R_327
-	R_402
-	R_1093
-	R_228
-	R_481
-	R_1067
-	R_1358
-	R_677
-	R_138
-	R_114
-	R_833
-	R_307
+	R_12
+	R_54
+	R_229
+	R_273
+	R_757
+	R_246
+	R_316
+	R_913
+	R_1028
+	R_280
+	R_290
+	R_758
+	R_317
+	R_359
+	R_759
+	R_1053
+	R_735
+	R_225
+	R_563
+	R_263
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_779
+	R_519
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_867
+	R_630
 
 // func integerAVX5124Rows4(a *integerArgs)
 TEXT ·integerAVX5124Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_676
+	R_733
 tile:
-	R_116
-	R_64
+	R_130
+	R_74
 group:
 	R_6
-	R_572
+	R_426
 step0:
-	R_159
-	R_403
-	R_1094
-	R_189
-	R_482
-	R_1213
-	R_327
 	R_229
-	R_1095
-	R_228
-	R_483
-	R_1471
+	R_291
+	R_760
+	R_246
+	R_333
+	R_914
+	R_280
+	R_172
+	R_784
+	R_317
+	R_360
+	R_1113
 	ADDQ $64, BX
-	R_185
+	R_202
 scaled0:
-	R_868
+	R_631
 added0:
-	R_601
+	R_452
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_698
+	R_734
 superGroup:
-	R_1091
+	R_912
 half0Group:
-	R_137
-	R_159
-	R_403
-	R_1094
-	R_189
-	R_482
-	R_1213
-	R_1360
-	R_327
+	R_160
 	R_229
-	R_1095
-	R_228
-	R_483
-	R_720
-	R_678
-	R_1388
-	R_677
-	R_138
-	R_838
-	R_307
+	R_291
+	R_760
+	R_246
+	R_333
+	R_914
+	R_1030
+	R_280
+	R_172
+	R_784
+	R_317
+	R_360
+	R_785
+	R_1054
+	R_735
+	R_225
+	R_599
+	R_263
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_813
+	R_556
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
-pointsHalf0:
-	R_150
-pointsShort0:
-	R_146
-pointed0:
-	R_935
-
-// func integerAVX5124Rows5(a *integerArgs)
-TEXT ·integerAVX5124Rows5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_676
-tile:
-	R_116
-	R_31
-	R_64
-group:
-	R_6
-	R_603
-step0:
 	R_159
-	R_434
-	R_1124
-	R_189
-	R_484
-	R_1239
-	R_327
-	R_435
-	R_1125
-	R_228
-	R_510
-	R_1499
-	R_1309
-scaled0:
-	R_936
-added0:
-	R_630
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_698
-superGroup:
-	R_1091
-half0Group:
-	R_401
-	R_159
-	R_434
-	R_1124
-	R_189
-	R_484
-	R_1239
-	R_1389
-	R_327
-	R_435
-	R_1125
-	R_228
-	R_510
-	R_1195
-	R_1414
-	R_677
-	R_138
-	R_902
-	R_307
-half0:
-	R_147
-other0:
-	R_148
-zeroHalf0:
-	R_34
-symmetric0:
-	R_851
-zeros0:
-	R_79
-zeroFull0:
-	R_127
-zeroShort0:
-	R_149
-points0:
-	R_82
-pointsFull0:
-	R_184
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_970
+	R_666
 
 // func integerAVX5124Rows6(a *integerArgs)
 TEXT ·integerAVX5124Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_676
+	R_733
 tile:
-	R_295
-	R_64
+	R_130
+	R_54
+	R_74
 group:
-	R_1308
+	R_981
 step0:
-	R_159
-	R_406
-	R_1126
-	R_189
-	R_465
-	R_1240
-	R_327
-	R_471
-	R_1127
-	R_228
-	R_511
-	R_1530
-	R_1345
+	R_229
+	R_292
+	R_823
+	R_246
+	R_336
+	R_944
+	R_280
+	R_355
+	R_824
+	R_317
+	R_390
+	R_1144
+	R_1018
 scaled0:
-	R_1006
+	R_702
 added0:
-	R_656
+	R_488
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_698
+	R_734
 superGroup:
-	R_1091
+	R_912
 half0Group:
-	R_35
-	R_12
-	R_152
-	R_159
-	R_406
-	R_1126
-	R_189
-	R_465
-	R_1240
-	R_1415
-	R_327
-	R_471
-	R_1127
-	R_228
-	R_511
-	R_314
-	R_740
-	R_1416
-	R_677
-	R_138
-	R_940
-	R_307
+	R_118
+	R_155
+	R_229
+	R_292
+	R_823
+	R_246
+	R_336
+	R_944
+	R_1055
+	R_280
+	R_355
+	R_824
+	R_317
+	R_390
+	R_526
+	R_1080
+	R_735
+	R_225
+	R_255
+	R_668
+	R_263
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_893
+	R_613
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
-pointsHalf0:
-	R_150
-pointsShort0:
-	R_146
-pointed0:
-	R_1043
-
-// func integerAVX5124Rows7(a *integerArgs)
-TEXT ·integerAVX5124Rows7(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_676
-tile:
-	R_295
-	R_35
-	R_64
-group:
-	R_410
-step0:
 	R_159
-	R_315
-	R_431
-	R_189
-	R_271
-	R_1101
-	R_1230
-scaled0:
-	R_1008
-added0:
-	R_410
-step1:
-	R_327
-	R_315
-	R_431
-	R_228
-	R_271
-	R_1101
-	R_595
-	R_356
-scaled1:
-	R_1009
-added1:
-	R_687
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_698
-superGroup:
-	R_154
-	MOVL $2, CX
-half0Group:
-	R_171
-	R_159
-	R_315
-	R_431
-	R_189
-	R_271
-	R_508
-	R_1417
-	R_677
-	R_951
-	MOVL $2, CX
-half1Group:
-	R_171
-	R_327
-	R_315
-	R_431
-	R_228
-	R_271
-	R_508
-	R_1442
-	R_426
-	JNZ half1Group
-	R_952
-	R_1010
-	R_307
-half0:
-	R_338
-other0:
-	R_359
-zeroHalf0:
-	VCVTPH2PS 0(R13), Z24
-symmetric0:
-	R_957
-zeros0:
-	R_79
-zeroFull0:
-	R_339
-zeroShort0:
-	R_360
-points0:
-	R_82
-pointsFull0:
-	R_340
 pointsHalf0:
-	R_361
+	R_199
 pointsShort0:
-	R_111
+	R_157
 pointed0:
-	R_1044
-half1:
-	R_341
-other1:
-	R_395
-zeroHalf1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-symmetric1:
-	R_964
-zeros1:
-	R_364
-zeroFull1:
-	R_347
-zeroShort1:
-	R_365
-points1:
-	R_366
-pointsFull1:
-	R_349
-pointsHalf1:
-	R_367
-pointsShort1:
-	R_112
-pointed1:
-	R_1082
+	R_744
 
 // func integerAVX5124Rows8(a *integerArgs)
 TEXT ·integerAVX5124Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_676
+	R_733
 tile:
-	R_116
-	R_137
-	R_64
+	R_130
+	R_160
+	R_74
 group:
-	R_441
+	R_295
 step0:
-	R_159
-	R_316
-	R_432
-	R_189
-	R_288
-	R_1128
-	R_1250
+	R_229
+	R_243
+	R_321
+	R_246
+	R_244
+	R_474
+	R_926
 scaled0:
-	R_1083
+	R_745
 added0:
-	R_441
+	R_295
 step1:
-	R_327
-	R_316
-	R_432
-	R_228
-	R_288
-	R_1128
-	R_623
-	R_356
+	R_280
+	R_243
+	R_321
+	R_317
+	R_244
+	R_474
+	R_927
 scaled1:
-	R_1084
+	R_746
 added1:
-	R_726
+	R_522
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_698
+	R_734
 superGroup:
-	R_154
+	R_224
 	MOVL $2, CX
 half0Group:
-	R_152
-	R_159
-	R_316
-	R_432
-	R_189
-	R_288
-	R_509
-	R_1469
-	R_677
-	R_951
+	R_155
+	R_229
+	R_243
+	R_321
+	R_246
+	R_244
+	R_358
+	R_1111
+	R_735
+	R_1040
 	MOVL $2, CX
 half1Group:
-	R_152
-	R_327
-	R_316
-	R_432
-	R_228
-	R_288
-	R_509
-	R_1497
-	R_426
+	R_155
+	R_280
+	R_243
+	R_321
+	R_317
+	R_244
+	R_358
+	R_1142
+	ADDQ $128, SI
+	DECQ CX
 	JNZ half1Group
-	R_952
-	R_1085
-	R_307
+	R_225
+	R_255
+	R_747
+	R_263
 half0:
-	R_338
+	R_664
 other0:
-	R_359
+	R_682
 zeroHalf0:
 	VCVTPH2PS 0(R13), Z24
 symmetric0:
-	R_1027
+	R_683
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_339
+	R_684
 zeroShort0:
-	R_360
+	R_709
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_340
+	R_685
 pointsHalf0:
-	R_361
+	R_710
 pointsShort0:
-	R_111
+	R_115
 pointed0:
-	R_1162
+	R_821
 half1:
-	R_341
+	R_693
 other1:
-	R_395
+	R_750
 zeroHalf1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 symmetric1:
-	R_1035
+	R_696
 zeros1:
-	R_364
+	R_717
 zeroFull1:
-	R_347
+	R_699
 zeroShort1:
-	R_365
+	R_718
 points1:
-	R_366
+	R_719
 pointsFull1:
-	R_349
+	R_701
 pointsHalf1:
-	R_367
+	R_720
 pointsShort1:
-	R_112
+	R_116
 pointed1:
-	R_1163
+	R_822
 
 // func integerAVX5125Rows1(a *integerArgs)
 TEXT ·integerAVX5125Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_730
+	R_788
 tile:
-	R_17
+	R_14
 	R_11
-	R_160
+	R_230
 group:
-	R_134
-	R_488
+	R_137
+	R_341
 step0:
-	R_700
+	R_789
 	VPDPBUSD.BCST 0(BX), Z24, Z2
-	R_680
+	R_773
 	VPDPBUSD.BCST 4(BX), Z25, Z2
-	R_681
+	R_774
 	VPDPBUSD.BCST 8(BX), Z24, Z2
-	R_701
+	R_790
 	VPDPBUSD.BCST 12(BX), Z25, Z2
-	R_702
+	R_791
 	VPDPBUSD.BCST 0(BX), Z24, Z3
-	R_731
+	R_825
 	VPDPBUSD.BCST 4(BX), Z25, Z3
-	R_683
+	R_792
 	VPDPBUSD.BCST 8(BX), Z24, Z3
-	R_760
+	R_863
 	VPDPBUSD.BCST 12(BX), Z25, Z3
-	R_452
+	R_898
 	ADDQ $16, BX
-	R_378
+	R_308
 scaled0:
-	R_764
+	R_501
 added0:
-	R_512
+	R_362
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_684
+	R_777
 factors0:
-	R_1447
-	R_307
+	R_1114
+	R_263
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_744
+	R_487
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_796
+	R_528
 
 // func integerAVX5125Rows2(a *integerArgs)
 TEXT ·integerAVX5125Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_730
+	R_788
 tile:
-	R_74
-	R_160
+	R_84
+	R_230
 group:
-	R_134
-	R_515
+	R_137
+	R_364
 step0:
-	R_700
-	R_382
-	R_680
-	R_1062
-	R_681
-	R_456
-	R_701
-	R_1189
-	R_702
-	R_174
-	R_731
-	R_1063
-	R_683
-	R_457
-	R_760
-	R_1064
-	R_452
+	R_789
+	R_272
+	R_773
+	R_736
+	R_774
+	R_314
+	R_790
+	R_891
+	R_791
+	R_140
+	R_825
+	R_737
+	R_792
+	R_315
+	R_863
+	R_738
+	R_898
 	ADDQ $32, BX
-	R_378
+	R_308
 scaled0:
-	R_797
+	R_558
 added0:
-	R_569
+	R_391
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_684
+	R_777
 factors0:
-	R_1500
-	R_307
+	R_1145
+	R_263
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_752
+	R_511
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_831
+	R_594
 
 // func integerAVX5125Rows3(a *integerArgs)
 TEXT ·integerAVX5125Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_730
+	R_788
 tile:
-	R_74
-	R_20
-	R_160
+	R_84
+	R_17
+	R_230
 group:
-	R_134
-	R_542
+	R_137
+	R_393
 step0:
-	R_700
-	R_383
-	R_680
-	R_1092
-	R_681
-	R_458
-	R_701
-	R_1212
-	R_702
-	R_402
-	R_731
-	R_1093
-	R_683
-	R_481
-	R_760
-	R_1067
-	R_452
+	R_789
+	R_273
+	R_773
+	R_757
+	R_774
+	R_316
+	R_790
+	R_913
+	R_791
+	R_290
+	R_825
+	R_758
+	R_792
+	R_359
+	R_863
+	R_759
+	R_898
 	ADDQ $48, BX
-	R_378
+	R_308
 scaled0:
-	R_832
+	R_595
 added0:
-	R_570
+	R_424
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_684
+	R_777
 factors0:
-	R_1531
-	R_307
+	R_1146
+	R_263
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_779
+	R_519
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_867
+	R_630
 
 // func integerAVX5125Rows4(a *integerArgs)
 TEXT ·integerAVX5125Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_730
+	R_788
 tile:
-	R_116
-	R_160
+	R_130
+	R_230
 group:
-	R_134
-	R_572
+	R_137
+	R_426
 step0:
-	R_700
-	R_403
-	R_680
-	R_1094
-	R_681
-	R_482
-	R_701
-	R_1213
-	R_702
-	R_229
-	R_731
-	R_1095
-	R_683
-	R_483
+	R_789
+	R_291
+	R_773
 	R_760
-	R_720
-	R_678
-	R_452
+	R_774
+	R_333
+	R_790
+	R_914
+	R_791
+	R_172
+	R_825
+	R_784
+	R_792
+	R_360
+	R_863
+	R_785
+	R_898
 	ADDQ $64, BX
-	R_378
+	R_308
 scaled0:
-	R_868
+	R_631
 added0:
-	R_601
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_684
-factors0:
-	R_1561
-	R_307
-half0:
-	R_147
-other0:
-	R_148
-zeroHalf0:
-	R_34
-symmetric0:
-	R_813
-zeros0:
-	R_79
-zeroFull0:
-	R_127
-zeroShort0:
-	R_149
-points0:
-	R_82
-pointsFull0:
-	R_184
-pointsHalf0:
-	R_150
-pointsShort0:
-	R_146
-pointed0:
-	R_935
-
-// func integerAVX5125Rows5(a *integerArgs)
-TEXT ·integerAVX5125Rows5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_730
-tile:
-	R_116
-	R_31
-	R_160
-group:
-	R_134
-	R_603
-step0:
-	R_700
-	R_434
-	R_680
-	R_1124
-	R_681
-	R_484
-	R_701
-	R_1239
-	R_702
-	R_435
-	R_731
-	R_1125
-	R_683
-	R_510
-	R_760
-	R_1195
 	R_452
-	ADDQ $80, BX
-	R_378
-scaled0:
-	R_936
-added0:
-	R_630
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_684
+	R_777
 factors0:
-	R_1599
-	R_307
+	R_1214
+	R_263
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_851
+	R_556
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_970
+	R_666
 
 // func integerAVX5125Rows6(a *integerArgs)
 TEXT ·integerAVX5125Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_730
+	R_788
 tile:
-	R_295
-	R_160
+	R_130
+	R_54
+	R_230
 group:
-	R_1529
+	R_137
+	R_118
+	R_200
 step0:
-	R_700
-	R_406
-	R_680
-	R_1126
-	R_681
-	R_465
-	R_701
-	R_1240
-	R_702
-	R_471
-	R_731
-	R_1127
-	R_683
-	R_511
-	R_760
-	R_314
-	R_740
-	R_452
+	R_789
+	R_292
+	R_773
+	R_823
+	R_774
+	R_336
+	R_790
+	R_944
+	R_791
+	R_355
+	R_825
+	R_824
+	R_792
+	R_390
+	R_863
+	R_526
+	R_898
 	ADDQ $96, BX
-	R_378
+	R_308
 scaled0:
-	R_1006
-added0:
-	R_656
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_684
-factors0:
-	R_1628
-	R_307
-half0:
-	R_147
-other0:
-	R_148
-zeroHalf0:
-	R_34
-symmetric0:
-	R_893
-zeros0:
-	R_79
-zeroFull0:
-	R_127
-zeroShort0:
-	R_149
-points0:
-	R_82
-pointsFull0:
-	R_184
-pointsHalf0:
-	R_150
-pointsShort0:
-	R_146
-pointed0:
-	R_1043
-
-// func integerAVX5125Rows7(a *integerArgs)
-TEXT ·integerAVX5125Rows7(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_730
-tile:
-	R_295
-	R_35
-	R_160
-group:
-	R_1061
-step0:
-	R_700
-	R_315
-	R_680
-	R_431
-	R_681
-	R_271
-	R_701
-	R_508
-	R_452
-	ADDQ $112, BX
-	R_1253
-scaled0:
-	R_1008
-added0:
-	R_1061
-step1:
 	R_702
-	R_315
-	R_731
-	R_431
-	R_683
-	R_271
-	R_760
-	R_508
-	R_452
-	R_595
-	R_1103
-	R_356
-scaled1:
-	R_1009
-added1:
-	R_687
+added0:
+	R_488
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_684
+	R_777
 factors0:
-	R_1629
+	R_1229
+	R_263
 half0:
-	R_338
+	R_124
 other0:
-	R_359
+	R_158
 zeroHalf0:
-	VCVTPH2PS 0(R13), Z24
+	R_27
 symmetric0:
-	R_957
+	R_613
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_339
+	R_105
 zeroShort0:
-	R_360
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_340
+	R_159
 pointsHalf0:
-	R_361
+	R_199
 pointsShort0:
-	R_111
+	R_157
 pointed0:
-	R_1044
-factors1:
-	R_1630
-	R_307
-half1:
-	R_341
-other1:
-	R_395
-zeroHalf1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-symmetric1:
-	R_964
-zeros1:
-	R_364
-zeroFull1:
-	R_347
-zeroShort1:
-	R_365
-points1:
-	R_366
-pointsFull1:
-	R_349
-pointsHalf1:
-	R_367
-pointsShort1:
-	R_112
-pointed1:
-	R_1082
+	R_744
 
 // func integerAVX5125Rows8(a *integerArgs)
 TEXT ·integerAVX5125Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_730
+	R_788
 tile:
-	R_116
-	R_137
+	R_130
 	R_160
+	R_230
 group:
-	R_1090
+	R_732
 step0:
-	R_700
-	R_316
-	R_680
-	R_432
-	R_681
-	R_288
-	R_701
-	R_509
-	R_452
-	ADDQ $128, BX
-	R_1253
+	R_789
+	R_243
+	R_773
+	R_321
+	R_774
+	R_244
+	R_790
+	R_474
+	ADDQ $32, DI
+	R_1185
+	R_49
+	R_114
 scaled0:
-	R_1083
+	R_745
 added0:
-	R_1090
+	R_732
 step1:
-	R_702
-	R_316
-	R_731
-	R_432
-	R_683
-	R_288
-	R_760
-	R_509
-	R_452
-	R_623
-	R_1103
-	R_356
+	R_791
+	R_243
+	R_825
+	R_321
+	R_792
+	R_244
+	R_863
+	R_474
+	ADDQ $32, DI
+	R_1155
+	R_459
+	R_87
 scaled1:
-	R_1084
+	R_746
 added1:
-	R_726
+	R_522
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_684
+	R_777
 factors0:
-	R_1642
+	R_1230
 half0:
-	R_338
+	R_664
 other0:
-	R_359
+	R_682
 zeroHalf0:
 	VCVTPH2PS 0(R13), Z24
 symmetric0:
-	R_1027
+	R_683
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_339
+	R_684
 zeroShort0:
-	R_360
+	R_709
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_340
+	R_685
 pointsHalf0:
-	R_361
+	R_710
 pointsShort0:
-	R_111
+	R_115
 pointed0:
-	R_1162
+	R_821
 factors1:
-	R_1644
-	R_307
+	R_1232
+	R_263
 half1:
-	R_341
+	R_693
 other1:
-	R_395
+	R_750
 zeroHalf1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 symmetric1:
-	R_1035
+	R_696
 zeros1:
-	R_364
+	R_717
 zeroFull1:
-	R_347
+	R_699
 zeroShort1:
-	R_365
+	R_718
 points1:
-	R_366
+	R_719
 pointsFull1:
-	R_349
+	R_701
 pointsHalf1:
-	R_367
+	R_720
 pointsShort1:
-	R_112
+	R_116
 pointed1:
-	R_1163
+	R_822
 
 // func integerAVX5126Rows1(a *integerArgs)
 TEXT ·integerAVX5126Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_732
+	R_826
 tile:
-	R_17
+	R_14
 	R_11
-	R_160
+	R_230
 group:
-	R_134
-	R_488
+	R_137
+	R_341
 step0:
-	R_733
+	R_827
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z2
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
 	VPDPBUSD.BCST 4(BX), Z24, Z2
-	R_706
+	R_780
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 8(BX), Z25, Z2
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
 	VPDPBUSD.BCST 12(BX), Z24, Z2
-	R_761
+	R_864
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z3
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
 	VPDPBUSD.BCST 4(BX), Z24, Z3
-	R_735
+	R_799
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 8(BX), Z25, Z3
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
 	VPDPBUSD.BCST 12(BX), Z24, Z3
-	R_479
+	R_527
 	ADDQ $16, BX
-	R_378
+	R_308
 scaled0:
-	R_764
+	R_501
 added0:
-	R_512
+	R_362
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_736
+	R_829
 factors0:
-	R_1447
-	R_710
+	R_1114
+	R_801
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_744
+	R_487
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_796
+	R_528
 
 // func integerAVX5126Rows2(a *integerArgs)
 TEXT ·integerAVX5126Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_732
+	R_826
 tile:
-	R_74
-	R_160
+	R_84
+	R_230
 group:
-	R_134
-	R_515
+	R_137
+	R_364
 step0:
-	R_733
+	R_827
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z4
 	VPDPBUSD.BCST 4(BX), Z25, Z5
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1144
-	R_706
+	R_852
+	R_780
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 16(BX), Z25, Z4
 	VPDPBUSD.BCST 20(BX), Z25, Z5
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_1145
-	R_761
+	R_853
+	R_864
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z6
 	VPDPBUSD.BCST 4(BX), Z25, Z7
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1146
-	R_735
+	R_854
+	R_799
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 16(BX), Z25, Z6
 	VPDPBUSD.BCST 20(BX), Z25, Z7
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_311
-	R_479
+	R_236
+	R_527
 	ADDQ $32, BX
-	R_378
+	R_308
 scaled0:
-	R_797
+	R_558
 added0:
-	R_569
+	R_391
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_736
+	R_829
 factors0:
-	R_1500
-	R_710
+	R_1145
+	R_801
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_752
+	R_511
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_831
+	R_594
 
 // func integerAVX5126Rows3(a *integerArgs)
 TEXT ·integerAVX5126Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_732
+	R_826
 tile:
-	R_74
-	R_20
-	R_160
+	R_84
+	R_17
+	R_230
 group:
-	R_134
-	R_542
+	R_137
+	R_393
 step0:
-	R_733
+	R_827
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z6
 	VPDPBUSD.BCST 4(BX), Z25, Z7
 	VPDPBUSD.BCST 8(BX), Z25, Z8
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1169
-	R_706
+	R_874
+	R_780
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
-	R_1064
+	R_738
 	VPDPBUSD.BCST 32(BX), Z25, Z8
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_1170
-	R_761
+	R_875
+	R_864
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z9
 	VPDPBUSD.BCST 4(BX), Z25, Z10
 	VPDPBUSD.BCST 8(BX), Z25, Z11
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1171
-	R_735
+	R_876
+	R_799
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 24(BX), Z25, Z9
 	VPDPBUSD.BCST 28(BX), Z25, Z10
 	VPDPBUSD.BCST 32(BX), Z25, Z11
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_312
-	R_479
+	R_251
+	R_527
 	ADDQ $48, BX
-	R_378
+	R_308
 scaled0:
-	R_832
+	R_595
 added0:
-	R_570
+	R_424
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_736
+	R_829
 factors0:
-	R_1531
-	R_710
+	R_1146
+	R_801
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_779
+	R_519
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_867
+	R_630
 
 // func integerAVX5126Rows4(a *integerArgs)
 TEXT ·integerAVX5126Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_732
+	R_826
 tile:
-	R_116
-	R_160
+	R_130
+	R_230
 group:
-	R_134
-	R_572
+	R_137
+	R_426
 step0:
-	R_733
+	R_827
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z8
 	VPDPBUSD.BCST 4(BX), Z25, Z9
@@ -6862,14 +5331,14 @@ step0:
 	VPDPBUSD.BCST 12(BX), Z25, Z11
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1172
-	R_706
+	R_877
+	R_780
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 32(BX), Z25, Z8
-	R_1067
+	R_759
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_1173
-	R_761
+	R_878
+	R_864
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z12
 	VPDPBUSD.BCST 4(BX), Z25, Z13
@@ -6877,166 +5346,75 @@ step0:
 	VPDPBUSD.BCST 12(BX), Z25, Z15
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1174
-	R_735
+	R_908
+	R_799
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 32(BX), Z25, Z12
 	VPDPBUSD.BCST 36(BX), Z25, Z13
 	VPDPBUSD.BCST 40(BX), Z25, Z14
 	VPDPBUSD.BCST 44(BX), Z25, Z15
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_313
-	R_479
+	R_252
+	R_527
 	ADDQ $64, BX
-	R_378
+	R_308
 scaled0:
-	R_868
+	R_631
 added0:
-	R_601
+	R_452
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_736
+	R_829
 factors0:
-	R_1561
-	R_710
+	R_1214
+	R_801
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_813
+	R_556
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_935
-
-// func integerAVX5126Rows5(a *integerArgs)
-TEXT ·integerAVX5126Rows5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_732
-tile:
-	R_116
-	R_31
-	R_160
-group:
-	R_134
-	R_603
-step0:
-	R_733
-	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
-	VPDPBUSD.BCST 0(BX), Z25, Z10
-	VPDPBUSD.BCST 4(BX), Z25, Z11
-	VPDPBUSD.BCST 8(BX), Z25, Z12
-	VPDPBUSD.BCST 12(BX), Z25, Z13
-	VPDPBUSD.BCST 16(BX), Z25, Z14
-	VPSLLD $4, Z27, Z28
-	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1205
-	R_706
-	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
-	R_719
-	R_720
-	VPDPBUSD.BCST 56(BX), Z25, Z14
-	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_1206
-	R_761
-	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
-	VPDPBUSD.BCST 0(BX), Z25, Z15
-	VPDPBUSD.BCST 4(BX), Z25, Z16
-	VPDPBUSD.BCST 8(BX), Z25, Z17
-	VPDPBUSD.BCST 12(BX), Z25, Z18
-	VPDPBUSD.BCST 16(BX), Z25, Z19
-	VPSLLD $4, Z27, Z28
-	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1207
-	R_735
-	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
-	VPDPBUSD.BCST 40(BX), Z25, Z15
-	VPDPBUSD.BCST 44(BX), Z25, Z16
-	VPDPBUSD.BCST 48(BX), Z25, Z17
-	VPDPBUSD.BCST 52(BX), Z25, Z18
-	VPDPBUSD.BCST 56(BX), Z25, Z19
-	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_1178
-	R_479
-	ADDQ $80, BX
-	R_378
-scaled0:
-	R_936
-added0:
-	R_630
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_736
-factors0:
-	R_1599
-	R_710
-half0:
-	R_147
-other0:
-	R_148
-zeroHalf0:
-	R_34
-symmetric0:
-	R_851
-zeros0:
-	R_79
-zeroFull0:
-	R_127
-zeroShort0:
-	R_149
-points0:
-	R_82
-pointsFull0:
-	R_184
-pointsHalf0:
-	R_150
-pointsShort0:
-	R_146
-pointed0:
-	R_970
+	R_666
 
 // func integerAVX5126Rows6(a *integerArgs)
 TEXT ·integerAVX5126Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_732
+	R_826
 tile:
-	R_295
-	R_160
+	R_130
+	R_54
+	R_230
 group:
-	R_1529
+	R_137
+	R_118
+	R_200
 step0:
-	R_733
+	R_827
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z12
 	VPDPBUSD.BCST 4(BX), Z25, Z13
@@ -7046,15 +5424,14 @@ step0:
 	VPDPBUSD.BCST 20(BX), Z25, Z17
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1236
-	R_706
+	R_941
+	R_780
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
-	R_720
-	R_678
-	R_427
+	R_785
+	R_1171
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_1237
-	R_761
+	R_942
+	R_864
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z18
 	VPDPBUSD.BCST 4(BX), Z25, Z19
@@ -7064,8 +5441,8 @@ step0:
 	VPDPBUSD.BCST 20(BX), Z25, Z23
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_1238
-	R_735
+	R_943
+	R_799
 	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 48(BX), Z25, Z18
 	VPDPBUSD.BCST 52(BX), Z25, Z19
@@ -7074,197 +5451,65 @@ step0:
 	VPDPBUSD.BCST 64(BX), Z25, Z22
 	VPDPBUSD.BCST 68(BX), Z25, Z23
 	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_1211
-	R_479
+	R_201
+	R_527
 	ADDQ $96, BX
-	R_378
+	R_308
 scaled0:
-	R_1006
+	R_702
 added0:
-	R_656
+	R_488
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_736
+	R_829
 factors0:
-	R_1628
-	R_710
+	R_1229
+	R_801
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_893
+	R_613
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_1043
-
-// func integerAVX5126Rows7(a *integerArgs)
-TEXT ·integerAVX5126Rows7(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_732
-tile:
-	R_295
-	R_35
-	R_160
-group:
-	R_1061
-step0:
-	R_733
-	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
-	VPDPBUSD.BCST 0(BX), Z25, Z14
-	VPDPBUSD.BCST 4(BX), Z25, Z15
-	VPDPBUSD.BCST 8(BX), Z25, Z16
-	VPDPBUSD.BCST 12(BX), Z25, Z17
-	VPDPBUSD.BCST 16(BX), Z25, Z18
-	VPDPBUSD.BCST 20(BX), Z25, Z19
-	VPDPBUSD.BCST 24(BX), Z25, Z20
-	VPSLLD $4, Z27, Z28
-	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_472
-	R_706
-	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
-	R_678
-	R_427
-	R_314
-	VPDPBUSD.BCST 80(BX), Z25, Z20
-	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_473
-	R_479
-	ADDQ $112, BX
-	R_1253
-scaled0:
-	R_1008
-added0:
-	R_1061
-step1:
-	R_761
-	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
-	VPDPBUSD.BCST 0(BX), Z25, Z14
-	VPDPBUSD.BCST 4(BX), Z25, Z15
-	VPDPBUSD.BCST 8(BX), Z25, Z16
-	VPDPBUSD.BCST 12(BX), Z25, Z17
-	VPDPBUSD.BCST 16(BX), Z25, Z18
-	VPDPBUSD.BCST 20(BX), Z25, Z19
-	VPDPBUSD.BCST 24(BX), Z25, Z20
-	VPSLLD $4, Z27, Z28
-	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_472
-	R_735
-	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
-	R_678
-	R_427
-	R_314
-	VPDPBUSD.BCST 80(BX), Z25, Z20
-	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_473
-	R_479
-	R_595
-	R_1103
-	R_356
-scaled1:
-	R_1009
-added1:
-	R_687
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_736
-factors0:
-	R_1629
-half0:
-	R_338
-other0:
-	R_359
-zeroHalf0:
-	VCVTPH2PS 0(R13), Z24
-symmetric0:
-	R_957
-zeros0:
-	R_79
-zeroFull0:
-	R_339
-zeroShort0:
-	R_360
-points0:
-	R_82
-pointsFull0:
-	R_340
-pointsHalf0:
-	R_361
-pointsShort0:
-	R_111
-pointed0:
-	R_1044
-factors1:
-	R_1630
-	R_710
-half1:
-	R_341
-other1:
-	R_395
-zeroHalf1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-symmetric1:
-	R_964
-zeros1:
-	R_364
-zeroFull1:
-	R_347
-zeroShort1:
-	R_365
-points1:
-	R_366
-pointsFull1:
-	R_349
-pointsHalf1:
-	R_367
-pointsShort1:
-	R_112
-pointed1:
-	R_1082
+	R_744
 
 // func integerAVX5126Rows8(a *integerArgs)
 TEXT ·integerAVX5126Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_732
+	R_826
 tile:
-	R_116
-	R_137
+	R_130
 	R_160
+	R_230
 group:
-	R_1090
+	R_732
 step0:
-	R_733
+	R_827
 	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
 	VPDPBUSD.BCST 0(BX), Z25, Z16
 	VPDPBUSD.BCST 4(BX), Z25, Z17
@@ -7276,516 +5521,436 @@ step0:
 	VPDPBUSD.BCST 28(BX), Z25, Z23
 	VPSLLD $4, Z27, Z28
 	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_474
-	R_706
-	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
-	R_427
-	R_314
-	R_740
-	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_475
-	R_479
-	ADDQ $128, BX
-	R_1253
-scaled0:
-	R_1083
-added0:
-	R_1090
-step1:
-	R_761
-	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
-	VPDPBUSD.BCST 0(BX), Z25, Z16
-	VPDPBUSD.BCST 4(BX), Z25, Z17
-	VPDPBUSD.BCST 8(BX), Z25, Z18
-	VPDPBUSD.BCST 12(BX), Z25, Z19
-	VPDPBUSD.BCST 16(BX), Z25, Z20
-	VPDPBUSD.BCST 20(BX), Z25, Z21
-	VPDPBUSD.BCST 24(BX), Z25, Z22
-	VPDPBUSD.BCST 28(BX), Z25, Z23
-	VPSLLD $4, Z27, Z28
-	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
-	R_474
-	R_735
-	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
-	R_427
-	R_314
-	R_740
-	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
-	R_475
-	R_479
-	R_623
-	R_1103
 	R_356
+	R_780
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	R_1171
+	R_526
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	R_357
+	R_527
+	R_1185
+	R_49
+	R_114
+scaled0:
+	R_745
+added0:
+	R_732
+step1:
+	R_864
+	VPTERNLOGD $0xe4, Z31, Z28, Z25 // the low half of a byte stays
+	VPDPBUSD.BCST 0(BX), Z25, Z16
+	VPDPBUSD.BCST 4(BX), Z25, Z17
+	VPDPBUSD.BCST 8(BX), Z25, Z18
+	VPDPBUSD.BCST 12(BX), Z25, Z19
+	VPDPBUSD.BCST 16(BX), Z25, Z20
+	VPDPBUSD.BCST 20(BX), Z25, Z21
+	VPDPBUSD.BCST 24(BX), Z25, Z22
+	VPDPBUSD.BCST 28(BX), Z25, Z23
+	VPSLLD $4, Z27, Z28
+	VPTERNLOGD $0xe4, Z31, Z28, Z24 // the low half of a byte stays
+	R_356
+	R_799
+	VPTERNLOGD $0xe4, Z31, Z26, Z25 // the low half of a byte stays
+	R_1171
+	R_526
+	VPTERNLOGD $0xe4, Z31, Z27, Z24 // the low half of a byte stays
+	R_357
+	R_527
+	R_1155
+	R_459
+	R_87
 scaled1:
-	R_1084
+	R_746
 added1:
-	R_726
+	R_522
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_736
+	R_829
 factors0:
-	R_1642
+	R_1230
 half0:
-	R_338
+	R_664
 other0:
-	R_359
+	R_682
 zeroHalf0:
 	VCVTPH2PS 0(R13), Z24
 symmetric0:
-	R_1027
+	R_683
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_339
+	R_684
 zeroShort0:
-	R_360
+	R_709
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_340
+	R_685
 pointsHalf0:
-	R_361
-pointsShort0:
-	R_111
-pointed0:
-	R_1162
-factors1:
-	R_1644
 	R_710
+pointsShort0:
+	R_115
+pointed0:
+	R_821
+factors1:
+	R_1232
+	R_801
 half1:
-	R_341
+	R_693
 other1:
-	R_395
+	R_750
 zeroHalf1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 symmetric1:
-	R_1035
+	R_696
 zeros1:
-	R_364
+	R_717
 zeroFull1:
-	R_347
+	R_699
 zeroShort1:
-	R_365
+	R_718
 points1:
-	R_366
+	R_719
 pointsFull1:
-	R_349
+	R_701
 pointsHalf1:
-	R_367
+	R_720
 pointsShort1:
-	R_112
+	R_116
 pointed1:
-	R_1163
+	R_822
 
 // func integerAVX5128Rows1(a *integerArgs)
 TEXT ·integerAVX5128Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_711
+	R_802
 tile:
-	R_17
+	R_14
 	R_11
 group:
 	R_6
-	R_488
+	R_341
 step0:
-	R_712
+	R_803
 	VPDPBUSD.BCST 0(BX), Z24, Z2
-	R_32
+	R_38
 	VPDPBUSD.BCST 4(BX), Z25, Z2
-	R_713
+	R_804
 	VPDPBUSD.BCST 8(BX), Z26, Z2
-	R_714
+	R_805
 	VPDPBUSD.BCST 12(BX), Z27, Z2
-	R_715
+	R_806
 	VPDPBUSD.BCST 0(BX), Z24, Z3
-	R_33
+	R_39
 	VPDPBUSD.BCST 4(BX), Z25, Z3
-	R_716
+	R_807
 	VPDPBUSD.BCST 8(BX), Z26, Z3
-	R_717
+	R_808
 	VPDPBUSD.BCST 12(BX), Z27, Z3
 	ADDQ $256, SI
-	R_1223
+	R_922
 scaled0:
-	R_764
+	R_501
 added0:
-	R_512
+	R_362
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_744
+	R_487
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_796
+	R_528
 
 // func integerAVX5128Rows2(a *integerArgs)
 TEXT ·integerAVX5128Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_711
+	R_802
 tile:
-	R_74
+	R_84
 group:
 	R_6
-	R_515
+	R_364
 step0:
-	R_712
-	R_382
-	R_32
-	R_1062
-	R_713
+	R_803
+	R_272
+	R_38
+	R_736
+	R_804
 	VPDPBUSD.BCST 16(BX), Z26, Z4
 	VPDPBUSD.BCST 20(BX), Z26, Z5
-	R_714
+	R_805
 	VPDPBUSD.BCST 24(BX), Z27, Z4
 	VPDPBUSD.BCST 28(BX), Z27, Z5
-	R_715
-	R_174
-	R_33
-	R_1063
-	R_716
+	R_806
+	R_140
+	R_39
+	R_737
+	R_807
 	VPDPBUSD.BCST 16(BX), Z26, Z6
 	VPDPBUSD.BCST 20(BX), Z26, Z7
-	R_717
+	R_808
 	VPDPBUSD.BCST 24(BX), Z27, Z6
 	VPDPBUSD.BCST 28(BX), Z27, Z7
 	ADDQ $256, SI
-	R_1244
+	R_946
 scaled0:
-	R_797
+	R_558
 added0:
-	R_569
+	R_391
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_752
+	R_511
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_831
+	R_594
 
 // func integerAVX5128Rows3(a *integerArgs)
 TEXT ·integerAVX5128Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_711
+	R_802
 tile:
-	R_74
-	R_20
+	R_84
+	R_17
 group:
 	R_6
-	R_542
+	R_393
 step0:
-	R_712
-	R_383
-	R_32
-	R_1092
-	R_713
+	R_803
+	R_273
+	R_38
+	R_757
+	R_804
 	VPDPBUSD.BCST 24(BX), Z26, Z6
 	VPDPBUSD.BCST 28(BX), Z26, Z7
 	VPDPBUSD.BCST 32(BX), Z26, Z8
-	R_714
+	R_805
 	VPDPBUSD.BCST 36(BX), Z27, Z6
 	VPDPBUSD.BCST 40(BX), Z27, Z7
 	VPDPBUSD.BCST 44(BX), Z27, Z8
-	R_715
-	R_402
-	R_33
-	R_1093
-	R_716
+	R_806
+	R_290
+	R_39
+	R_758
+	R_807
 	VPDPBUSD.BCST 24(BX), Z26, Z9
 	VPDPBUSD.BCST 28(BX), Z26, Z10
 	VPDPBUSD.BCST 32(BX), Z26, Z11
-	R_717
+	R_808
 	VPDPBUSD.BCST 36(BX), Z27, Z9
 	VPDPBUSD.BCST 40(BX), Z27, Z10
 	VPDPBUSD.BCST 44(BX), Z27, Z11
 	ADDQ $256, SI
-	R_1270
+	R_982
 scaled0:
-	R_832
+	R_595
 added0:
-	R_570
+	R_424
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_779
+	R_519
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_867
+	R_630
 
 // func integerAVX5128Rows4(a *integerArgs)
 TEXT ·integerAVX5128Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_711
+	R_802
 tile:
-	R_116
+	R_130
 group:
 	R_6
-	R_572
+	R_426
 step0:
-	R_712
-	R_403
-	R_32
-	R_1094
-	R_713
+	R_803
+	R_291
+	R_38
+	R_760
+	R_804
 	VPDPBUSD.BCST 32(BX), Z26, Z8
 	VPDPBUSD.BCST 36(BX), Z26, Z9
 	VPDPBUSD.BCST 40(BX), Z26, Z10
 	VPDPBUSD.BCST 44(BX), Z26, Z11
-	R_714
+	R_805
 	VPDPBUSD.BCST 48(BX), Z27, Z8
 	VPDPBUSD.BCST 52(BX), Z27, Z9
 	VPDPBUSD.BCST 56(BX), Z27, Z10
 	VPDPBUSD.BCST 60(BX), Z27, Z11
-	R_715
-	R_229
-	R_33
-	R_1095
-	R_716
+	R_806
+	R_172
+	R_39
+	R_784
+	R_807
 	VPDPBUSD.BCST 32(BX), Z26, Z12
 	VPDPBUSD.BCST 36(BX), Z26, Z13
 	VPDPBUSD.BCST 40(BX), Z26, Z14
 	VPDPBUSD.BCST 44(BX), Z26, Z15
-	R_717
+	R_808
 	VPDPBUSD.BCST 48(BX), Z27, Z12
 	VPDPBUSD.BCST 52(BX), Z27, Z13
 	VPDPBUSD.BCST 56(BX), Z27, Z14
 	VPDPBUSD.BCST 60(BX), Z27, Z15
 	ADDQ $256, SI
 	ADDQ $64, BX
-	R_185
+	R_202
 scaled0:
-	R_868
+	R_631
 added0:
-	R_601
+	R_452
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_813
+	R_556
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_935
-
-// func integerAVX5128Rows5(a *integerArgs)
-TEXT ·integerAVX5128Rows5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_711
-tile:
-	R_116
-	R_31
-group:
-	R_6
-	R_603
-step0:
-	R_712
-	R_434
-	R_32
-	R_1124
-	R_713
-	VPDPBUSD.BCST 40(BX), Z26, Z10
-	VPDPBUSD.BCST 44(BX), Z26, Z11
-	VPDPBUSD.BCST 48(BX), Z26, Z12
-	VPDPBUSD.BCST 52(BX), Z26, Z13
-	VPDPBUSD.BCST 56(BX), Z26, Z14
-	R_714
-	VPDPBUSD.BCST 60(BX), Z27, Z10
-	VPDPBUSD.BCST 64(BX), Z27, Z11
-	VPDPBUSD.BCST 68(BX), Z27, Z12
-	VPDPBUSD.BCST 72(BX), Z27, Z13
-	VPDPBUSD.BCST 76(BX), Z27, Z14
-	R_715
-	R_435
-	R_33
-	R_1125
-	R_716
-	VPDPBUSD.BCST 40(BX), Z26, Z15
-	VPDPBUSD.BCST 44(BX), Z26, Z16
-	VPDPBUSD.BCST 48(BX), Z26, Z17
-	VPDPBUSD.BCST 52(BX), Z26, Z18
-	VPDPBUSD.BCST 56(BX), Z26, Z19
-	R_717
-	VPDPBUSD.BCST 60(BX), Z27, Z15
-	VPDPBUSD.BCST 64(BX), Z27, Z16
-	VPDPBUSD.BCST 68(BX), Z27, Z17
-	VPDPBUSD.BCST 72(BX), Z27, Z18
-	VPDPBUSD.BCST 76(BX), Z27, Z19
-	ADDQ $256, SI
-	R_1309
-scaled0:
-	R_936
-added0:
-	R_630
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-half0:
-	R_147
-other0:
-	R_148
-zeroHalf0:
-	R_34
-symmetric0:
-	R_851
-zeros0:
-	R_79
-zeroFull0:
-	R_127
-zeroShort0:
-	R_149
-points0:
-	R_82
-pointsFull0:
-	R_184
-pointsHalf0:
-	R_150
-pointsShort0:
-	R_146
-pointed0:
-	R_970
+	R_666
 
 // func integerAVX5128Rows6(a *integerArgs)
 TEXT ·integerAVX5128Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_711
+	R_802
 tile:
-	R_295
+	R_130
+	R_54
 group:
-	R_1308
+	R_981
 step0:
-	R_712
-	R_406
-	R_32
-	R_1126
-	R_713
+	R_803
+	R_292
+	R_38
+	R_823
+	R_804
 	VPDPBUSD.BCST 48(BX), Z26, Z12
 	VPDPBUSD.BCST 52(BX), Z26, Z13
-	R_1587
-	R_1200
-	R_714
+	VPDPBUSD.BCST 56(BX), Z26, Z14
+	VPDPBUSD.BCST 60(BX), Z26, Z15
+	R_1172
+	R_805
 	VPDPBUSD.BCST 72(BX), Z27, Z12
 	VPDPBUSD.BCST 76(BX), Z27, Z13
 	VPDPBUSD.BCST 80(BX), Z27, Z14
 	VPDPBUSD.BCST 84(BX), Z27, Z15
 	VPDPBUSD.BCST 88(BX), Z27, Z16
 	VPDPBUSD.BCST 92(BX), Z27, Z17
-	R_715
-	R_471
-	R_33
-	R_1127
-	R_716
+	R_806
+	R_355
+	R_39
+	R_824
+	R_807
 	VPDPBUSD.BCST 48(BX), Z26, Z18
 	VPDPBUSD.BCST 52(BX), Z26, Z19
 	VPDPBUSD.BCST 56(BX), Z26, Z20
 	VPDPBUSD.BCST 60(BX), Z26, Z21
 	VPDPBUSD.BCST 64(BX), Z26, Z22
 	VPDPBUSD.BCST 68(BX), Z26, Z23
-	R_717
+	R_808
 	VPDPBUSD.BCST 72(BX), Z27, Z18
 	VPDPBUSD.BCST 76(BX), Z27, Z19
 	VPDPBUSD.BCST 80(BX), Z27, Z20
@@ -7793,173 +5958,66 @@ step0:
 	VPDPBUSD.BCST 88(BX), Z27, Z22
 	VPDPBUSD.BCST 92(BX), Z27, Z23
 	ADDQ $256, SI
-	R_1345
+	R_1018
 scaled0:
-	R_1006
+	R_702
 added0:
-	R_656
+	R_488
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_147
+	R_124
 other0:
-	R_148
+	R_158
 zeroHalf0:
-	R_34
+	R_27
 symmetric0:
-	R_893
+	R_613
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_127
+	R_105
 zeroShort0:
-	R_149
+	R_125
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_184
+	R_159
 pointsHalf0:
-	R_150
+	R_199
 pointsShort0:
-	R_146
+	R_157
 pointed0:
-	R_1043
-
-// func integerAVX5128Rows7(a *integerArgs)
-TEXT ·integerAVX5128Rows7(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_711
-tile:
-	R_295
-	R_35
-group:
-	R_410
-step0:
-	R_712
-	R_315
-	R_32
-	R_431
-	R_713
-	R_1587
-	R_1276
-	R_714
-	VPDPBUSD.BCST 84(BX), Z27, Z14
-	VPDPBUSD.BCST 88(BX), Z27, Z15
-	VPDPBUSD.BCST 92(BX), Z27, Z16
-	VPDPBUSD.BCST 96(BX), Z27, Z17
-	VPDPBUSD.BCST 100(BX), Z27, Z18
-	VPDPBUSD.BCST 104(BX), Z27, Z19
-	VPDPBUSD.BCST 108(BX), Z27, Z20
-	ADDQ $256, SI
-	R_1230
-scaled0:
-	R_1008
-added0:
-	R_410
-step1:
-	R_715
-	R_315
-	R_33
-	R_431
-	R_716
-	R_1587
-	R_1276
-	R_717
-	VPDPBUSD.BCST 84(BX), Z27, Z14
-	VPDPBUSD.BCST 88(BX), Z27, Z15
-	VPDPBUSD.BCST 92(BX), Z27, Z16
-	VPDPBUSD.BCST 96(BX), Z27, Z17
-	VPDPBUSD.BCST 100(BX), Z27, Z18
-	VPDPBUSD.BCST 104(BX), Z27, Z19
-	VPDPBUSD.BCST 108(BX), Z27, Z20
-	ADDQ $256, SI
-	R_595
-	R_356
-scaled1:
-	R_1009
-added1:
-	R_687
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-half0:
-	R_338
-other0:
-	R_359
-zeroHalf0:
-	VCVTPH2PS 0(R13), Z24
-symmetric0:
-	R_957
-zeros0:
-	R_79
-zeroFull0:
-	R_339
-zeroShort0:
-	R_360
-points0:
-	R_82
-pointsFull0:
-	R_340
-pointsHalf0:
-	R_361
-pointsShort0:
-	R_111
-pointed0:
-	R_1044
-half1:
-	R_341
-other1:
-	R_395
-zeroHalf1:
-	VCVTPH2PS 0(R13)(R11*1), Z26
-symmetric1:
-	R_964
-zeros1:
-	R_364
-zeroFull1:
-	R_347
-zeroShort1:
-	R_365
-points1:
-	R_366
-pointsFull1:
-	R_349
-pointsHalf1:
-	R_367
-pointsShort1:
-	R_112
-pointed1:
-	R_1082
+	R_744
 
 // func integerAVX5128Rows8(a *integerArgs)
 TEXT ·integerAVX5128Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_711
+	R_802
 tile:
-	R_116
-	R_137
+	R_130
+	R_160
 group:
-	R_441
+	R_295
 step0:
-	R_712
-	R_316
-	R_32
-	R_432
-	R_713
-	R_1276
+	R_803
+	R_243
+	R_38
+	R_321
+	R_804
+	R_1172
+	VPDPBUSD.BCST 72(BX), Z26, Z18
+	VPDPBUSD.BCST 76(BX), Z26, Z19
+	VPDPBUSD.BCST 80(BX), Z26, Z20
 	VPDPBUSD.BCST 84(BX), Z26, Z21
 	VPDPBUSD.BCST 88(BX), Z26, Z22
 	VPDPBUSD.BCST 92(BX), Z26, Z23
-	R_714
+	R_805
 	VPDPBUSD.BCST 96(BX), Z27, Z16
 	VPDPBUSD.BCST 100(BX), Z27, Z17
 	VPDPBUSD.BCST 104(BX), Z27, Z18
@@ -7969,22 +6027,25 @@ step0:
 	VPDPBUSD.BCST 120(BX), Z27, Z22
 	VPDPBUSD.BCST 124(BX), Z27, Z23
 	ADDQ $256, SI
-	R_1250
+	R_926
 scaled0:
-	R_1083
+	R_745
 added0:
-	R_441
+	R_295
 step1:
-	R_715
-	R_316
-	R_33
-	R_432
-	R_716
-	R_1276
+	R_806
+	R_243
+	R_39
+	R_321
+	R_807
+	R_1172
+	VPDPBUSD.BCST 72(BX), Z26, Z18
+	VPDPBUSD.BCST 76(BX), Z26, Z19
+	VPDPBUSD.BCST 80(BX), Z26, Z20
 	VPDPBUSD.BCST 84(BX), Z26, Z21
 	VPDPBUSD.BCST 88(BX), Z26, Z22
 	VPDPBUSD.BCST 92(BX), Z26, Z23
-	R_717
+	R_808
 	VPDPBUSD.BCST 96(BX), Z27, Z16
 	VPDPBUSD.BCST 100(BX), Z27, Z17
 	VPDPBUSD.BCST 104(BX), Z27, Z18
@@ -7994,881 +6055,684 @@ step1:
 	VPDPBUSD.BCST 120(BX), Z27, Z22
 	VPDPBUSD.BCST 124(BX), Z27, Z23
 	ADDQ $256, SI
-	R_623
-	R_356
+	R_927
 scaled1:
-	R_1084
+	R_746
 added1:
-	R_726
+	R_522
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_338
+	R_664
 other0:
-	R_359
+	R_682
 zeroHalf0:
 	VCVTPH2PS 0(R13), Z24
 symmetric0:
-	R_1027
+	R_683
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_339
+	R_684
 zeroShort0:
-	R_360
+	R_709
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_340
+	R_685
 pointsHalf0:
-	R_361
+	R_710
 pointsShort0:
-	R_111
+	R_115
 pointed0:
-	R_1162
+	R_821
 half1:
-	R_341
+	R_693
 other1:
-	R_395
+	R_750
 zeroHalf1:
 	VCVTPH2PS 0(R13)(R11*1), Z26
 symmetric1:
-	R_1035
+	R_696
 zeros1:
-	R_364
+	R_717
 zeroFull1:
-	R_347
+	R_699
 zeroShort1:
-	R_365
+	R_718
 points1:
-	R_366
+	R_719
 pointsFull1:
-	R_349
+	R_701
 pointsHalf1:
-	R_367
+	R_720
 pointsShort1:
-	R_112
+	R_116
 pointed1:
-	R_1163
+	R_822
 
 // func integerAVX512FP4Rows1(a *integerArgs)
 TEXT ·integerAVX512FP4Rows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_762
+	R_865
 tile:
-	R_17
+	R_14
 	R_11
 group:
 	R_6
-	R_488
+	R_341
 step0:
-	R_310
+	R_270
 	VPDPBUSD.BCST 0(BX), Z24, Z2
 	VPSHUFB Z25, Z30, Z25
 	VPDPBUSD.BCST 4(BX), Z25, Z2
-	R_329
+	R_289
 	VPDPBUSD.BCST 8(BX), Z24, Z2
 	VPSHUFB Z25, Z30, Z25
 	VPDPBUSD.BCST 12(BX), Z25, Z2
-	R_354
+	R_322
 	VPDPBUSD.BCST 0(BX), Z24, Z3
 	VPSHUFB Z25, Z30, Z25
 	VPDPBUSD.BCST 4(BX), Z25, Z3
-	R_393
+	R_354
 	VPDPBUSD.BCST 8(BX), Z24, Z3
 	VPSHUFB Z25, Z30, Z25
-	R_1408
+	R_1047
 	ADDQ $16, BX
-	R_1104
+	R_899
 scaled0:
-	R_514
-	R_193
+	R_363
+	R_163
 added0:
-	R_512
+	R_362
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_400
+	R_310
 other0:
-	R_433
+	R_330
 
 // func integerAVX512FP4Rows2(a *integerArgs)
 TEXT ·integerAVX512FP4Rows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_762
+	R_865
 tile:
-	R_74
+	R_84
 group:
 	R_6
-	R_515
+	R_364
 step0:
-	R_310
-	R_382
+	R_270
+	R_272
+	VPSHUFB Z25, Z30, Z25
+	R_736
+	R_289
+	R_314
+	VPSHUFB Z25, Z30, Z25
+	R_891
+	R_322
+	R_140
+	VPSHUFB Z25, Z30, Z25
+	R_737
+	R_354
+	R_315
 	VPSHUFB Z25, Z30, Z25
 	R_1062
-	R_329
-	R_456
-	VPSHUFB Z25, Z30, Z25
-	R_1189
-	R_354
-	R_174
-	VPSHUFB Z25, Z30, Z25
-	R_1063
-	R_393
-	R_457
-	VPSHUFB Z25, Z30, Z25
-	R_1425
 	ADDQ $32, BX
-	R_1104
+	R_899
 scaled0:
-	R_541
-	R_178
+	R_392
+	R_144
 added0:
-	R_569
+	R_391
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_400
+	R_310
 other0:
-	R_433
+	R_330
 
 // func integerAVX512FP4Rows3(a *integerArgs)
 TEXT ·integerAVX512FP4Rows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_762
+	R_865
 tile:
-	R_74
-	R_20
+	R_84
+	R_17
 group:
 	R_6
-	R_542
-step0:
-	R_310
-	R_383
-	VPSHUFB Z25, Z30, Z25
-	R_1092
-	R_329
-	R_458
-	VPSHUFB Z25, Z30, Z25
-	R_1212
-	R_354
-	R_402
-	VPSHUFB Z25, Z30, Z25
-	R_1093
 	R_393
-	R_481
+step0:
+	R_270
+	R_273
 	VPSHUFB Z25, Z30, Z25
-	R_1446
+	R_757
+	R_289
+	R_316
+	VPSHUFB Z25, Z30, Z25
+	R_913
+	R_322
+	R_290
+	VPSHUFB Z25, Z30, Z25
+	R_758
+	R_354
+	R_359
+	VPSHUFB Z25, Z30, Z25
+	R_1085
 	ADDQ $48, BX
-	R_1104
+	R_899
 scaled0:
-	R_571
-	R_201
+	R_451
+	R_171
 added0:
-	R_570
+	R_424
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_400
+	R_310
 other0:
-	R_433
+	R_330
 
 // func integerAVX512FP4Rows4(a *integerArgs)
 TEXT ·integerAVX512FP4Rows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_762
+	R_865
 tile:
-	R_116
+	R_130
 group:
 	R_6
-	R_572
+	R_426
 step0:
-	R_310
-	R_403
+	R_270
+	R_291
 	VPSHUFB Z25, Z30, Z25
-	R_1094
-	R_329
-	R_482
+	R_760
+	R_289
+	R_333
 	VPSHUFB Z25, Z30, Z25
-	R_1213
+	R_914
+	R_322
+	R_172
+	VPSHUFB Z25, Z30, Z25
+	R_784
 	R_354
-	R_229
+	R_360
 	VPSHUFB Z25, Z30, Z25
-	R_1095
-	R_393
-	R_483
-	VPSHUFB Z25, Z30, Z25
-	R_1471
+	R_1113
 	ADDQ $64, BX
-	R_1104
+	R_899
 scaled0:
-	R_602
-	R_210
+	R_453
+	R_177
 added0:
-	R_601
+	R_452
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_400
-other0:
-	R_433
-
-// func integerAVX512FP4Rows5(a *integerArgs)
-TEXT ·integerAVX512FP4Rows5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_762
-tile:
-	R_116
-	R_31
-group:
-	R_6
-	R_603
-step0:
 	R_310
-	R_434
-	VPSHUFB Z25, Z30, Z25
-	R_1124
-	R_329
-	R_484
-	VPSHUFB Z25, Z30, Z25
-	R_1239
-	R_354
-	R_435
-	VPSHUFB Z25, Z30, Z25
-	R_1125
-	R_393
-	R_510
-	VPSHUFB Z25, Z30, Z25
-	R_1499
-	ADDQ $80, BX
-	R_1104
-scaled0:
-	R_655
-	R_239
-added0:
-	R_630
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-half0:
-	R_400
 other0:
-	R_433
+	R_330
 
 // func integerAVX512FP4Rows6(a *integerArgs)
 TEXT ·integerAVX512FP4Rows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_762
+	R_865
 tile:
-	R_295
+	R_130
+	R_54
 group:
-	R_1308
+	R_981
 step0:
-	R_310
-	R_406
+	R_270
+	R_292
 	VPSHUFB Z25, Z30, Z25
-	R_1126
-	R_329
-	R_465
+	R_823
+	R_289
+	R_336
 	VPSHUFB Z25, Z30, Z25
-	R_1240
+	R_944
+	R_322
+	R_355
+	VPSHUFB Z25, Z30, Z25
+	R_824
 	R_354
-	R_471
+	R_390
 	VPSHUFB Z25, Z30, Z25
-	R_1127
-	R_393
-	R_511
-	VPSHUFB Z25, Z30, Z25
-	R_1530
+	R_1144
 	ADDQ $96, BX
-	R_1104
+	R_899
 scaled0:
-	R_686
-	R_272
+	R_521
+	R_213
 added0:
-	R_656
+	R_488
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_400
-other0:
-	R_433
-
-// func integerAVX512FP4Rows7(a *integerArgs)
-TEXT ·integerAVX512FP4Rows7(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_762
-tile:
-	R_295
-	R_35
-group:
-	R_410
-step0:
 	R_310
-	R_1311
-	R_329
-	R_1278
-	ADDQ $112, BX
-	R_24
-	R_1279
-scaled0:
-	R_688
-	R_258
-added0:
-	R_410
-step1:
-	R_354
-	R_1311
-	R_393
-	R_1278
-	R_595
-	R_1280
-scaled1:
-	R_725
-	R_279
-added1:
-	R_687
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-half0:
-	R_1259
 other0:
-	R_1281
-half1:
-	R_1260
-other1:
-	R_1282
+	R_330
 
 // func integerAVX512FP4Rows8(a *integerArgs)
 TEXT ·integerAVX512FP4Rows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_762
+	R_865
 tile:
-	R_116
-	R_137
+	R_130
+	R_160
 group:
-	R_441
+	R_295
 step0:
-	R_310
-	R_1346
-	R_329
-	R_1384
+	R_270
+	R_984
+	R_289
+	R_985
 	ADDQ $128, BX
-	R_24
-	R_1279
+	DECQ CX
+	JNZ step0
+	R_49
+	R_44
+	R_0
 scaled0:
-	R_758
-	R_268
+	R_523
+	R_198
 added0:
-	R_441
+	R_295
 step1:
+	R_322
+	R_984
 	R_354
-	R_1346
-	R_393
-	R_1384
-	R_623
-	R_1280
+	R_985
+	R_419
+	R_459
+	R_1
 scaled1:
-	R_794
-	R_287
+	R_557
+	R_223
 added1:
-	R_726
+	R_522
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 half0:
-	R_1259
+	VCVTPH2PS 0(R13), Z24
+	JMP scaled0
 other0:
-	R_1281
+	VMOVUPS 0(R13), Z24
+	JMP scaled0
 half1:
-	R_1260
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled1
 other1:
-	R_1282
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled1
 
 // func integerAVX512LevelsRows1(a *integerArgs)
 TEXT ·integerAVX512LevelsRows1(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_795
+	R_866
 tile:
-	R_17
+	R_14
 	R_11
-	R_160
+	R_230
 group:
 	R_6
-	R_488
+	R_341
 step0:
-	R_310
+	R_270
 	VPDPBUSD.BCST 0(BX), Z24, Z2
 	VPSHUFB Z25, Z30, Z25
 	VPDPBUSD.BCST 4(BX), Z25, Z2
-	R_329
+	R_289
 	VPDPBUSD.BCST 8(BX), Z24, Z2
 	VPSHUFB Z25, Z30, Z25
 	VPDPBUSD.BCST 12(BX), Z25, Z2
-	R_354
+	R_322
 	VPDPBUSD.BCST 0(BX), Z24, Z3
 	VPSHUFB Z25, Z30, Z25
 	VPDPBUSD.BCST 4(BX), Z25, Z3
-	R_393
+	R_354
 	VPDPBUSD.BCST 8(BX), Z24, Z3
 	VPSHUFB Z25, Z30, Z25
-	R_1408
+	R_1047
 	ADDQ $16, BX
-	R_1130
+	R_916
 scaled0:
-	R_514
-	R_193
+	R_363
+	R_163
 added0:
-	R_512
+	R_362
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_738
+	R_832
 factors0:
-	R_1447
-	R_739
+	R_1114
+	R_833
 half0:
-	R_400
+	R_310
 other0:
-	R_433
+	R_330
 
 // func integerAVX512LevelsRows2(a *integerArgs)
 TEXT ·integerAVX512LevelsRows2(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_795
+	R_866
 tile:
-	R_74
-	R_160
+	R_84
+	R_230
 group:
 	R_6
-	R_515
+	R_364
 step0:
-	R_310
-	R_382
+	R_270
+	R_272
+	VPSHUFB Z25, Z30, Z25
+	R_736
+	R_289
+	R_314
+	VPSHUFB Z25, Z30, Z25
+	R_891
+	R_322
+	R_140
+	VPSHUFB Z25, Z30, Z25
+	R_737
+	R_354
+	R_315
 	VPSHUFB Z25, Z30, Z25
 	R_1062
-	R_329
-	R_456
-	VPSHUFB Z25, Z30, Z25
-	R_1189
-	R_354
-	R_174
-	VPSHUFB Z25, Z30, Z25
-	R_1063
-	R_393
-	R_457
-	VPSHUFB Z25, Z30, Z25
-	R_1425
 	ADDQ $32, BX
-	R_1130
+	R_916
 scaled0:
-	R_541
-	R_178
+	R_392
+	R_144
 added0:
-	R_569
+	R_391
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_738
+	R_832
 factors0:
-	R_1500
-	R_739
+	R_1145
+	R_833
 half0:
-	R_400
+	R_310
 other0:
-	R_433
+	R_330
 
 // func integerAVX512LevelsRows3(a *integerArgs)
 TEXT ·integerAVX512LevelsRows3(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_795
+	R_866
 tile:
-	R_74
-	R_20
-	R_160
+	R_84
+	R_17
+	R_230
 group:
 	R_6
-	R_542
-step0:
-	R_310
-	R_383
-	VPSHUFB Z25, Z30, Z25
-	R_1092
-	R_329
-	R_458
-	VPSHUFB Z25, Z30, Z25
-	R_1212
-	R_354
-	R_402
-	VPSHUFB Z25, Z30, Z25
-	R_1093
 	R_393
-	R_481
+step0:
+	R_270
+	R_273
 	VPSHUFB Z25, Z30, Z25
-	R_1446
+	R_757
+	R_289
+	R_316
+	VPSHUFB Z25, Z30, Z25
+	R_913
+	R_322
+	R_290
+	VPSHUFB Z25, Z30, Z25
+	R_758
+	R_354
+	R_359
+	VPSHUFB Z25, Z30, Z25
+	R_1085
 	ADDQ $48, BX
-	R_1130
+	R_916
 scaled0:
-	R_571
-	R_201
+	R_451
+	R_171
 added0:
-	R_570
+	R_424
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_738
+	R_832
 factors0:
-	R_1531
-	R_739
+	R_1146
+	R_833
 half0:
-	R_400
+	R_310
 other0:
-	R_433
+	R_330
 
 // func integerAVX512LevelsRows4(a *integerArgs)
 TEXT ·integerAVX512LevelsRows4(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_795
+	R_866
 tile:
-	R_116
-	R_160
+	R_130
+	R_230
 group:
 	R_6
-	R_572
+	R_426
 step0:
-	R_310
-	R_403
+	R_270
+	R_291
 	VPSHUFB Z25, Z30, Z25
-	R_1094
-	R_329
-	R_482
+	R_760
+	R_289
+	R_333
 	VPSHUFB Z25, Z30, Z25
-	R_1213
+	R_914
+	R_322
+	R_172
+	VPSHUFB Z25, Z30, Z25
+	R_784
 	R_354
-	R_229
+	R_360
 	VPSHUFB Z25, Z30, Z25
-	R_1095
-	R_393
-	R_483
-	VPSHUFB Z25, Z30, Z25
-	R_1471
+	R_1113
 	ADDQ $64, BX
-	R_1130
+	R_916
 scaled0:
-	R_602
-	R_210
+	R_453
+	R_177
 added0:
-	R_601
+	R_452
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_738
+	R_832
 factors0:
-	R_1561
-	R_739
+	R_1214
+	R_833
 half0:
-	R_400
-other0:
-	R_433
-
-// func integerAVX512LevelsRows5(a *integerArgs)
-TEXT ·integerAVX512LevelsRows5(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_795
-tile:
-	R_116
-	R_31
-	R_160
-group:
-	R_6
-	R_603
-step0:
 	R_310
-	R_434
-	VPSHUFB Z25, Z30, Z25
-	R_1124
-	R_329
-	R_484
-	VPSHUFB Z25, Z30, Z25
-	R_1239
-	R_354
-	R_435
-	VPSHUFB Z25, Z30, Z25
-	R_1125
-	R_393
-	R_510
-	VPSHUFB Z25, Z30, Z25
-	R_1499
-	ADDQ $80, BX
-	R_1130
-scaled0:
-	R_655
-	R_239
-added0:
-	R_630
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_738
-factors0:
-	R_1599
-	R_739
-half0:
-	R_400
 other0:
-	R_433
+	R_330
 
 // func integerAVX512LevelsRows6(a *integerArgs)
 TEXT ·integerAVX512LevelsRows6(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_795
+	R_866
 tile:
-	R_295
-	R_160
+	R_130
+	R_54
+	R_230
 group:
-	R_1308
+	R_981
 step0:
-	R_310
-	R_406
+	R_270
+	R_292
 	VPSHUFB Z25, Z30, Z25
-	R_1126
-	R_329
-	R_465
+	R_823
+	R_289
+	R_336
 	VPSHUFB Z25, Z30, Z25
-	R_1240
+	R_944
+	R_322
+	R_355
+	VPSHUFB Z25, Z30, Z25
+	R_824
 	R_354
-	R_471
+	R_390
 	VPSHUFB Z25, Z30, Z25
-	R_1127
-	R_393
-	R_511
-	VPSHUFB Z25, Z30, Z25
-	R_1530
+	R_1144
 	ADDQ $96, BX
-	R_1130
+	R_916
 scaled0:
-	R_686
-	R_272
+	R_521
+	R_213
 added0:
-	R_656
+	R_488
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_738
+	R_832
 factors0:
-	R_1628
-	R_739
+	R_1229
+	R_833
 half0:
-	R_400
-other0:
-	R_433
-
-// func integerAVX512LevelsRows7(a *integerArgs)
-TEXT ·integerAVX512LevelsRows7(SB), NOSPLIT, $0-8
-	MOVQ a+0(FP), AX
-	R_795
-tile:
-	R_295
-	R_35
-	R_160
-group:
-	R_410
-step0:
 	R_310
-	R_1311
-	R_329
-	R_1278
-	ADDQ $112, BX
-	R_190
-	R_1279
-scaled0:
-	R_688
-	R_258
-added0:
-	R_410
-step1:
-	R_354
-	R_1311
-	R_393
-	R_1278
-	R_595
-	R_1103
-	R_1280
-scaled1:
-	R_725
-	R_279
-added1:
-	R_687
-stored:
-	R_71
-last:
-	R_72
-end:
-	VZEROUPPER
-	RET
-super:
-	KXORW K2, K2, K2
-decode:
-	R_738
-factors0:
-	R_1629
-half0:
-	R_1259
 other0:
-	R_1281
-factors1:
-	R_1630
-	R_739
-half1:
-	R_1260
-other1:
-	R_1282
+	R_330
 
 // func integerAVX512LevelsRows8(a *integerArgs)
 TEXT ·integerAVX512LevelsRows8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_795
+	R_866
 tile:
-	R_116
-	R_137
+	R_130
 	R_160
+	R_230
 group:
-	R_441
+	R_295
 step0:
-	R_310
-	R_1346
-	R_329
-	R_1384
-	ADDQ $128, BX
-	R_190
-	R_1279
+	R_270
+	R_984
+	R_289
+	R_985
+	R_1185
+	R_49
+	R_44
+	R_0
 scaled0:
-	R_758
-	R_268
+	R_523
+	R_198
 added0:
-	R_441
+	R_295
 step1:
+	R_322
+	R_984
 	R_354
-	R_1346
-	R_393
-	R_1384
-	R_623
-	R_1103
-	R_1280
+	R_985
+	R_1155
+	R_459
+	R_1
 scaled1:
-	R_794
-	R_287
+	R_557
+	R_223
 added1:
-	R_726
+	R_522
 stored:
-	R_71
+	R_80
 last:
-	R_72
+	R_81
 end:
 	VZEROUPPER
 	RET
 super:
 	KXORW K2, K2, K2
 decode:
-	R_738
+	R_832
 factors0:
-	R_1642
+	R_1230
 half0:
-	R_1259
+	VCVTPH2PS 0(R13), Z24
+	JMP scaled0
 other0:
-	R_1281
+	VMOVUPS 0(R13), Z24
+	JMP scaled0
 factors1:
-	R_1644
-	R_739
+	R_1232
+	R_833
 half1:
-	R_1260
+	VCVTPH2PS 0(R13)(R11*1), Z26
+	JMP scaled1
 other1:
-	R_1282
+	VMOVUPS 0(R13)(R11*1), Z26
+	JMP scaled1
 
 // func integerWide8(a *integerArgs), for eight rows and three tiles of 8 bits: likewise, for weights
 // that come from the cache since many rows pass over them. The three tiles are read side by side. All
@@ -8885,9 +6749,9 @@ other1:
 // func integerWide8(a *integerArgs)
 TEXT ·integerWide8(SB), NOSPLIT, $0-8
 	MOVQ a+0(FP), AX
-	R_16
+	R_13
 	MOVQ integerArgs_tileBytes(AX), R11
-	R_17
+	R_14
 	MOVQ integerArgs_outTile(AX), CX
 	CMPQ integerArgs_more(AX), $0
 	JNE group
@@ -8948,363 +6812,360 @@ step:
 	VMOVDQU32 0(SI)(R11*1), Z25
 	VMOVDQU32 0(SI)(R11*2), Z26
 	VPBROADCASTD 0(BX), Z27
-	R_1283
+	R_951
 	VPBROADCASTD 4(BX), Z27
-	R_1284
+	R_952
 	VPBROADCASTD 8(BX), Z27
-	R_1285
+	R_953
 	VPBROADCASTD 12(BX), Z27
-	R_1286
+	R_954
 	VPBROADCASTD 16(BX), Z27
-	R_1287
+	R_955
 	VPBROADCASTD 20(BX), Z27
-	R_1288
+	R_956
 	VPBROADCASTD 24(BX), Z27
-	R_1289
+	R_957
 	VPBROADCASTD 28(BX), Z27
-	R_1313
+	R_958
 	VMOVDQU32 64(SI), Z24
 	VMOVDQU32 64(SI)(R11*1), Z25
 	VMOVDQU32 64(SI)(R11*2), Z26
 	VPBROADCASTD 32(BX), Z27
-	R_1283
+	R_951
 	VPBROADCASTD 36(BX), Z27
-	R_1284
+	R_952
 	VPBROADCASTD 40(BX), Z27
-	R_1285
+	R_953
 	VPBROADCASTD 44(BX), Z27
-	R_1286
+	R_954
 	VPBROADCASTD 48(BX), Z27
-	R_1287
+	R_955
 	VPBROADCASTD 52(BX), Z27
-	R_1288
+	R_956
 	VPBROADCASTD 56(BX), Z27
-	R_1289
+	R_957
 	VPBROADCASTD 60(BX), Z27
-	R_1313
+	R_958
 	VMOVDQU32 128(SI), Z24
 	VMOVDQU32 128(SI)(R11*1), Z25
 	VMOVDQU32 128(SI)(R11*2), Z26
 	VPBROADCASTD 64(BX), Z27
-	R_1283
+	R_951
 	VPBROADCASTD 68(BX), Z27
-	R_1284
+	R_952
 	VPBROADCASTD 72(BX), Z27
-	R_1285
+	R_953
 	VPBROADCASTD 76(BX), Z27
-	R_1286
+	R_954
 	VPBROADCASTD 80(BX), Z27
-	R_1287
+	R_955
 	VPBROADCASTD 84(BX), Z27
-	R_1288
+	R_956
 	VPBROADCASTD 88(BX), Z27
-	R_1289
+	R_957
 	VPBROADCASTD 92(BX), Z27
-	R_1313
+	R_958
 	VMOVDQU32 192(SI), Z24
 	VMOVDQU32 192(SI)(R11*1), Z25
 	VMOVDQU32 192(SI)(R11*2), Z26
 	VPBROADCASTD 96(BX), Z27
-	R_1283
+	R_951
 	VPBROADCASTD 100(BX), Z27
-	R_1284
+	R_952
 	VPBROADCASTD 104(BX), Z27
-	R_1285
+	R_953
 	VPBROADCASTD 108(BX), Z27
-	R_1286
+	R_954
 	VPBROADCASTD 112(BX), Z27
-	R_1287
+	R_955
 	VPBROADCASTD 116(BX), Z27
-	R_1288
+	R_956
 	VPBROADCASTD 120(BX), Z27
-	R_1289
+	R_957
 	VPBROADCASTD 124(BX), Z27
-	R_1313
+	R_958
 	ADDQ $256, SI
 	ADDQ $128, BX
 	DECQ CX
 	JNZ step
-	R_7
-	R_107
-	R_77
-	R_1588
+	R_9
+	R_114
+	R_87
+	R_1173
 	VPMOVZXWD 32(R13)(R11*2), Z29
 	VPSLLD $16, Z29, Z29
 scaled0:
 	MOVQ integerArgs_outTile(AX), CX
-	R_1612
+	R_1194
 	VFMADD231PS.BCST 32(BX), Z25, Z0
 	VMOVUPS Z0, 0(R9)
-	R_1590
+	R_1175
 	VFMADD231PS.BCST 32(BX), Z27, Z8
 	VMOVUPS Z8, 0(R9)(CX*1)
-	R_135
-	VFMADD213PS 0(R9)(CX*2), Z28, Z16
+	R_1176
 	VFMADD231PS.BCST 32(BX), Z29, Z16
 	VMOVUPS Z16, 0(R9)(CX*2)
-	R_1613
+	R_1195
 	VFMADD231PS.BCST 36(BX), Z25, Z1
 	VMOVUPS Z1, 64(R9)
-	R_1592
+	R_1178
 	VFMADD231PS.BCST 36(BX), Z27, Z9
 	VMOVUPS Z9, 64(R9)(CX*1)
-	R_136
-	VFMADD213PS 64(R9)(CX*2), Z28, Z17
+	R_1179
 	VFMADD231PS.BCST 36(BX), Z29, Z17
 	VMOVUPS Z17, 64(R9)(CX*2)
-	R_1614
+	R_1219
 	VFMADD231PS.BCST 40(BX), Z25, Z2
 	VMOVUPS Z2, 128(R9)
-	R_1594
+	R_1197
 	VFMADD231PS.BCST 40(BX), Z27, Z10
 	VMOVUPS Z10, 128(R9)(CX*1)
-	R_1595
+	R_1198
 	VFMADD231PS.BCST 40(BX), Z29, Z18
 	VMOVUPS Z18, 128(R9)(CX*2)
-	R_1615
+	R_1220
 	VFMADD231PS.BCST 44(BX), Z25, Z3
 	VMOVUPS Z3, 192(R9)
-	R_1597
+	R_1200
 	VFMADD231PS.BCST 44(BX), Z27, Z11
 	VMOVUPS Z11, 192(R9)(CX*1)
-	R_1598
+	R_1201
 	VFMADD231PS.BCST 44(BX), Z29, Z19
 	VMOVUPS Z19, 192(R9)(CX*2)
-	R_1634
+	R_1221
 	VFMADD231PS.BCST 48(BX), Z25, Z4
 	VMOVUPS Z4, 256(R9)
-	R_1635
+	R_1222
 	VFMADD231PS.BCST 48(BX), Z27, Z12
 	VMOVUPS Z12, 256(R9)(CX*1)
-	R_1618
+	R_1204
 	VFMADD231PS.BCST 48(BX), Z29, Z20
 	VMOVUPS Z20, 256(R9)(CX*2)
-	R_1636
+	R_1223
 	VFMADD231PS.BCST 52(BX), Z25, Z5
 	VMOVUPS Z5, 320(R9)
-	R_1637
+	R_1224
 	VFMADD231PS.BCST 52(BX), Z27, Z13
 	VMOVUPS Z13, 320(R9)(CX*1)
-	R_1621
+	R_1207
 	VFMADD231PS.BCST 52(BX), Z29, Z21
 	VMOVUPS Z21, 320(R9)(CX*2)
-	R_1638
+	R_1225
 	VFMADD231PS.BCST 56(BX), Z25, Z6
 	VMOVUPS Z6, 384(R9)
-	R_1639
+	R_1226
 	VFMADD231PS.BCST 56(BX), Z27, Z14
 	VMOVUPS Z14, 384(R9)(CX*1)
-	R_1624
+	R_1210
 	VFMADD231PS.BCST 56(BX), Z29, Z22
 	VMOVUPS Z22, 384(R9)(CX*2)
-	R_1640
+	R_1227
 	VFMADD231PS.BCST 60(BX), Z25, Z7
 	VMOVUPS Z7, 448(R9)
-	R_1641
+	R_1228
 	VFMADD231PS.BCST 60(BX), Z27, Z15
 	VMOVUPS Z15, 448(R9)(CX*1)
-	R_1627
+	R_1213
 	VFMADD231PS.BCST 60(BX), Z29, Z23
 	VMOVUPS Z23, 448(R9)(CX*2)
 added0:
 	LEAQ 96(BX), DX
-	R_19
+	R_16
 	JNZ group
 	VZEROUPPER
 	RET
 half0:
-	R_55
-	R_56
+	R_65
+	R_66
 	VCVTPH2PS 0(R13)(R11*2), Z28
 	VCVTPH2PS 32(R13)(R11*2), Z29
 	JMP scaled0
 other0:
-	R_108
-	R_60
+	R_88
+	R_69
+	R_70
 	VMOVUPS 0(R13)(R11*2), Z28
 	VMOVUPS 64(R13)(R11*2), Z29
 	JMP scaled0
 zeroHalf0:
-	R_34
+	R_27
 	VCVTPH2PS 0(R13)(R11*2), Z28
 symmetric0:
 	MOVQ integerArgs_outTile(AX), CX
 	VPADDD.BCST 64(BX), Z0, Z0
-	R_1612
+	R_1194
 	VMOVUPS Z0, 0(R9)
 	VPADDD.BCST 64(BX), Z8, Z8
-	R_1590
+	R_1175
 	VMOVUPS Z8, 0(R9)(CX*1)
-	R_291
-	VFMADD213PS 0(R9)(CX*2), Z28, Z16
+	VPADDD.BCST 64(BX), Z16, Z16
+	R_1176
 	VMOVUPS Z16, 0(R9)(CX*2)
 	VPADDD.BCST 68(BX), Z1, Z1
-	R_1613
+	R_1195
 	VMOVUPS Z1, 64(R9)
 	VPADDD.BCST 68(BX), Z9, Z9
-	R_1592
+	R_1178
 	VMOVUPS Z9, 64(R9)(CX*1)
-	R_292
-	VFMADD213PS 64(R9)(CX*2), Z28, Z17
+	VPADDD.BCST 68(BX), Z17, Z17
+	R_1179
 	VMOVUPS Z17, 64(R9)(CX*2)
 	VPADDD.BCST 72(BX), Z2, Z2
-	R_1614
+	R_1219
 	VMOVUPS Z2, 128(R9)
 	VPADDD.BCST 72(BX), Z10, Z10
-	R_1594
+	R_1197
 	VMOVUPS Z10, 128(R9)(CX*1)
 	VPADDD.BCST 72(BX), Z18, Z18
-	R_1595
+	R_1198
 	VMOVUPS Z18, 128(R9)(CX*2)
 	VPADDD.BCST 76(BX), Z3, Z3
-	R_1615
+	R_1220
 	VMOVUPS Z3, 192(R9)
 	VPADDD.BCST 76(BX), Z11, Z11
-	R_1597
+	R_1200
 	VMOVUPS Z11, 192(R9)(CX*1)
 	VPADDD.BCST 76(BX), Z19, Z19
-	R_1598
+	R_1201
 	VMOVUPS Z19, 192(R9)(CX*2)
 	VPADDD.BCST 80(BX), Z4, Z4
-	R_1634
+	R_1221
 	VMOVUPS Z4, 256(R9)
 	VPADDD.BCST 80(BX), Z12, Z12
-	R_1635
+	R_1222
 	VMOVUPS Z12, 256(R9)(CX*1)
 	VPADDD.BCST 80(BX), Z20, Z20
-	R_1618
+	R_1204
 	VMOVUPS Z20, 256(R9)(CX*2)
 	VPADDD.BCST 84(BX), Z5, Z5
-	R_1636
+	R_1223
 	VMOVUPS Z5, 320(R9)
 	VPADDD.BCST 84(BX), Z13, Z13
-	R_1637
+	R_1224
 	VMOVUPS Z13, 320(R9)(CX*1)
 	VPADDD.BCST 84(BX), Z21, Z21
-	R_1621
+	R_1207
 	VMOVUPS Z21, 320(R9)(CX*2)
 	VPADDD.BCST 88(BX), Z6, Z6
-	R_1638
+	R_1225
 	VMOVUPS Z6, 384(R9)
 	VPADDD.BCST 88(BX), Z14, Z14
-	R_1639
+	R_1226
 	VMOVUPS Z14, 384(R9)(CX*1)
 	VPADDD.BCST 88(BX), Z22, Z22
-	R_1624
+	R_1210
 	VMOVUPS Z22, 384(R9)(CX*2)
 	VPADDD.BCST 92(BX), Z7, Z7
-	R_1640
+	R_1227
 	VMOVUPS Z7, 448(R9)
 	VPADDD.BCST 92(BX), Z15, Z15
-	R_1641
+	R_1228
 	VMOVUPS Z15, 448(R9)(CX*1)
 	VPADDD.BCST 92(BX), Z23, Z23
-	R_1627
+	R_1213
 	VMOVUPS Z23, 448(R9)(CX*2)
 	JMP added0
 zeros0:
-	R_79
+	R_89
 zeroFull0:
-	R_80
+	R_40
 	VMOVUPS 0(R13)(R11*2), Z28
 	JMP symmetric0
 zeroShort0:
 	R_0
 	R_1
-	R_1588
+	R_1173
 	JMP symmetric0
 points0:
-	R_82
+	R_90
 pointsFull0:
-	R_109
-	R_110
+	R_91
+	R_92
 	VMOVUPS 0(R13)(R11*2), Z28
 	VPMOVZXBD 64(R13)(R11*2), Z29
 	JMP pointed0
 pointsHalf0:
-	R_83
-	R_84
+	R_93
+	R_94
 	VCVTPH2PS 0(R13)(R11*2), Z28
 	VPMOVZXBD 32(R13)(R11*2), Z29
 	JMP pointed0
 pointsShort0:
-	R_146
-	R_1588
+	R_157
+	R_1173
 	VPMOVZXBD 32(R13)(R11*2), Z29
 pointed0:
 	MOVQ integerArgs_outTile(AX), CX
 	VPDPWSSD.BCST 64(BX), Z25, Z0
-	R_1612
+	R_1194
 	VMOVUPS Z0, 0(R9)
 	VPDPWSSD.BCST 64(BX), Z27, Z8
-	R_1590
+	R_1175
 	VMOVUPS Z8, 0(R9)(CX*1)
 	VPDPWSSD.BCST 64(BX), Z29, Z16
-	R_135
-	VFMADD213PS 0(R9)(CX*2), Z28, Z16
+	R_1176
 	VMOVUPS Z16, 0(R9)(CX*2)
 	VPDPWSSD.BCST 68(BX), Z25, Z1
-	R_1613
+	R_1195
 	VMOVUPS Z1, 64(R9)
 	VPDPWSSD.BCST 68(BX), Z27, Z9
-	R_1592
+	R_1178
 	VMOVUPS Z9, 64(R9)(CX*1)
 	VPDPWSSD.BCST 68(BX), Z29, Z17
-	R_136
-	VFMADD213PS 64(R9)(CX*2), Z28, Z17
+	R_1179
 	VMOVUPS Z17, 64(R9)(CX*2)
 	VPDPWSSD.BCST 72(BX), Z25, Z2
-	R_1614
+	R_1219
 	VMOVUPS Z2, 128(R9)
 	VPDPWSSD.BCST 72(BX), Z27, Z10
-	R_1594
+	R_1197
 	VMOVUPS Z10, 128(R9)(CX*1)
 	VPDPWSSD.BCST 72(BX), Z29, Z18
-	R_1595
+	R_1198
 	VMOVUPS Z18, 128(R9)(CX*2)
 	VPDPWSSD.BCST 76(BX), Z25, Z3
-	R_1615
+	R_1220
 	VMOVUPS Z3, 192(R9)
 	VPDPWSSD.BCST 76(BX), Z27, Z11
-	R_1597
+	R_1200
 	VMOVUPS Z11, 192(R9)(CX*1)
 	VPDPWSSD.BCST 76(BX), Z29, Z19
-	R_1598
+	R_1201
 	VMOVUPS Z19, 192(R9)(CX*2)
 	VPDPWSSD.BCST 80(BX), Z25, Z4
-	R_1634
+	R_1221
 	VMOVUPS Z4, 256(R9)
 	VPDPWSSD.BCST 80(BX), Z27, Z12
-	R_1635
+	R_1222
 	VMOVUPS Z12, 256(R9)(CX*1)
 	VPDPWSSD.BCST 80(BX), Z29, Z20
-	R_1618
+	R_1204
 	VMOVUPS Z20, 256(R9)(CX*2)
 	VPDPWSSD.BCST 84(BX), Z25, Z5
-	R_1636
+	R_1223
 	VMOVUPS Z5, 320(R9)
 	VPDPWSSD.BCST 84(BX), Z27, Z13
-	R_1637
+	R_1224
 	VMOVUPS Z13, 320(R9)(CX*1)
 	VPDPWSSD.BCST 84(BX), Z29, Z21
-	R_1621
+	R_1207
 	VMOVUPS Z21, 320(R9)(CX*2)
 	VPDPWSSD.BCST 88(BX), Z25, Z6
-	R_1638
+	R_1225
 	VMOVUPS Z6, 384(R9)
 	VPDPWSSD.BCST 88(BX), Z27, Z14
-	R_1639
+	R_1226
 	VMOVUPS Z14, 384(R9)(CX*1)
 	VPDPWSSD.BCST 88(BX), Z29, Z22
-	R_1624
+	R_1210
 	VMOVUPS Z22, 384(R9)(CX*2)
 	VPDPWSSD.BCST 92(BX), Z25, Z7
-	R_1640
+	R_1227
 	VMOVUPS Z7, 448(R9)
 	VPDPWSSD.BCST 92(BX), Z27, Z15
-	R_1641
+	R_1228
 	VMOVUPS Z15, 448(R9)(CX*1)
 	VPDPWSSD.BCST 92(BX), Z29, Z23
-	R_1627
+	R_1213
 	VMOVUPS Z23, 448(R9)(CX*2)
 	JMP added0

@@ -8,35 +8,35 @@ package kernel
 var integerAVX512 = [integerFormats][8]func(a *integerArgs){
 	integer2: {
 		integerAVX5122Rows1, integerAVX5122Rows2, integerAVX5122Rows3, integerAVX5122Rows4,
-		integerAVX5122Rows5, integerAVX5122Rows6, integerAVX5122Rows7, integerAVX5122Rows8,
+		nil, integerAVX5122Rows6, nil, integerAVX5122Rows8,
 	},
 	integer3: {
 		integerAVX5123Rows1, integerAVX5123Rows2, integerAVX5123Rows3, integerAVX5123Rows4,
-		integerAVX5123Rows5, integerAVX5123Rows6, integerAVX5123Rows7, integerAVX5123Rows8,
+		nil, integerAVX5123Rows6, nil, integerAVX5123Rows8,
 	},
 	integer4: {
 		integerAVX5124Rows1, integerAVX5124Rows2, integerAVX5124Rows3, integerAVX5124Rows4,
-		integerAVX5124Rows5, integerAVX5124Rows6, integerAVX5124Rows7, integerAVX5124Rows8,
+		nil, integerAVX5124Rows6, nil, integerAVX5124Rows8,
 	},
 	integer5: {
 		integerAVX5125Rows1, integerAVX5125Rows2, integerAVX5125Rows3, integerAVX5125Rows4,
-		integerAVX5125Rows5, integerAVX5125Rows6, integerAVX5125Rows7, integerAVX5125Rows8,
+		nil, integerAVX5125Rows6, nil, integerAVX5125Rows8,
 	},
 	integer6: {
 		integerAVX5126Rows1, integerAVX5126Rows2, integerAVX5126Rows3, integerAVX5126Rows4,
-		integerAVX5126Rows5, integerAVX5126Rows6, integerAVX5126Rows7, integerAVX5126Rows8,
+		nil, integerAVX5126Rows6, nil, integerAVX5126Rows8,
 	},
 	integer8: {
 		integerAVX5128Rows1, integerAVX5128Rows2, integerAVX5128Rows3, integerAVX5128Rows4,
-		integerAVX5128Rows5, integerAVX5128Rows6, integerAVX5128Rows7, integerAVX5128Rows8,
+		nil, integerAVX5128Rows6, nil, integerAVX5128Rows8,
 	},
 	integerFP4: {
 		integerAVX512FP4Rows1, integerAVX512FP4Rows2, integerAVX512FP4Rows3, integerAVX512FP4Rows4,
-		integerAVX512FP4Rows5, integerAVX512FP4Rows6, integerAVX512FP4Rows7, integerAVX512FP4Rows8,
+		nil, integerAVX512FP4Rows6, nil, integerAVX512FP4Rows8,
 	},
 	integerLevels: {
 		integerAVX512LevelsRows1, integerAVX512LevelsRows2, integerAVX512LevelsRows3, integerAVX512LevelsRows4,
-		integerAVX512LevelsRows5, integerAVX512LevelsRows6, integerAVX512LevelsRows7, integerAVX512LevelsRows8,
+		nil, integerAVX512LevelsRows6, nil, integerAVX512LevelsRows8,
 	},
 }
 

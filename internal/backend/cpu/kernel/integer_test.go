@@ -270,6 +270,14 @@ func TestIntegerProductIsRowExact(t *testing.T) {
 	}
 }
 
+// layouts are layouts of some rows.
+func layouts(rows int) []strips {
+	return []strips{
+		{height: 1}, {height: 4, pad: 1}, {height: 8},
+		{height: 11, pad: (11 - rows%11) % 11, byRow: true}, {height: 16, pad: -rows & 15, byRow: true},
+	}
+}
+
 func TestQuantizeEqualsGeneric(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	list := accelerated(distinct(func(set Set) func([]byte, []float32, int, place) { return set.quantize }))
@@ -280,7 +288,7 @@ func TestQuantizeEqualsGeneric(t *testing.T) {
 		}
 		x := randomInput(1+r.IntN(19), how.group*(1+r.IntN(9)), r)
 		for _, set := range list {
-			for _, layout := range []strips{{height: 1}, {height: 4}, {height: 8}, {height: 11, byRow: true}, {height: 16, byRow: true}} {
+			for _, layout := range layouts(x.N) {
 				got, want := &Activations{}, &Activations{}
 				got.lay(x.N, x.Cols/how.group, how, layout)
 				want.lay(x.N, x.Cols/how.group, how, layout)
@@ -307,7 +315,7 @@ func TestActivationsKeepValues(t *testing.T) {
 		group := how.group
 		x := randomInput(1+r.IntN(40), group*(1+r.IntN(5)), r)
 		q, want := make([]int8, group), make([]int8, group)
-		for _, layout := range []strips{{height: 1}, {height: 4}, {height: 8}, {height: 11, byRow: true}, {height: 16, byRow: true}} {
+		for _, layout := range layouts(x.N) {
 			a := &Activations{}
 			a.lay(x.N, x.Cols/group, how, layout)
 			for i := range x.N {

@@ -38,7 +38,11 @@ func stripsPanel(rows int, r rounding) strips {
 		most = packedRows
 	}
 	n := max(1, (rows+most-1)/most)
-	return strips{height: max(1, (rows+n-1)/n), whole: few}
+	s := strips{height: max(1, (rows+n-1)/n)}
+	if few {
+		s.pad = n*s.height - rows
+	}
+	return s
 }
 
 // integerPanels is integerTiles. Few rows, and superblocks, are multiplied with packed codes. For more rows it unpacks some

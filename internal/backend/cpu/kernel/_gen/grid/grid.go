@@ -107,8 +107,12 @@ func tables() []byte {
 		s.line("}\n")
 		s.line("// grid%s are the products with expanded superblocks, by the number of rows.", set.name)
 		s.line("var grid%s = [...]func(a *integerArgs){", set.name)
-		for m := range set.rows {
-			s.line("\tgrid%sRows%d,", set.name, m+1)
+		for m := 1; m <= set.rows; m++ {
+			if hasRows(m) {
+				s.line("\tgrid%sRows%d,", set.name, m)
+			} else {
+				s.line("\tnil,")
+			}
 		}
 		s.line("}\n")
 	}

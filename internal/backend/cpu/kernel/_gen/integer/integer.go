@@ -111,7 +111,11 @@ func tables() []byte {
 	rows := func(name string, n int) string {
 		var list strings.Builder
 		for m := range n {
-			fmt.Fprintf(&list, "integer%sRows%d,", name, m+1)
+			if n < avx512Rows || hasRows(m+1) {
+				fmt.Fprintf(&list, "integer%sRows%d,", name, m+1)
+			} else {
+				list.WriteString("nil,")
+			}
 			if m%4 == 3 {
 				list.WriteByte('\n')
 			}

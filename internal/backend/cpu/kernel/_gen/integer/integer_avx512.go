@@ -22,6 +22,9 @@ const avx512Doc = `// func integerAVX512<format>Rows<m>(a *integerArgs), for m r
 // avx512Rows is the maximum number of rows of a kernel.
 const avx512Rows = 8
 
+// hasRows reports whether there is a kernel for that many rows: see stripsAVX512.
+func hasRows(m int) bool { return m <= 4 || m%2 == 0 }
+
 // avx512Kernel writes one kernel.
 type avx512Kernel struct {
 	*source
@@ -50,6 +53,9 @@ func avx512(s *source) {
 	factorsAVX512(s)
 	for _, f := range formats {
 		for m := 1; m <= avx512Rows; m++ {
+			if !hasRows(m) {
+				continue
+			}
 			k := &avx512Kernel{source: s, codes: f, m: m, streams: 2, inTurn: m > 6, ahead: ahead, super: f.factors() != "", selects: f.bits == 6}
 			k.write()
 		}
