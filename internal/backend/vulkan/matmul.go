@@ -1,7 +1,10 @@
 package vulkan
 
 import (
+	"fmt"
+
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
 )
@@ -102,6 +105,15 @@ func (b *Backend) quantize(in *rows, group int) {
 // strip is how many rows a workgroup multiplies.
 const strip = 8
 
+// tileOutputs is how many outputs a workgroup of kernels/product_tile.comp has.
+const tileOutputs = 128
+
+// tiled reports whether kernels/product_tile.comp multiplies w with many rows.
+func (w *weight) tiled() bool {
+	group := w.l.Group
+	return w.Integer() && !w.super() && (group == 16 || group == 32 || group%64 == 0)
+}
+
 // multiply launches a product: of all rows with a matrix, or of jobs.
 func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, only driver.Ptr, tiles int, r routed) {
 	name := "product_float"
@@ -117,6 +129,15 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 	}
 	if r.jobs != 0 {
 		launch(0, 0, r.most)
+		return
+	}
+	if in.rows > strip && w.tiled() {
+		deep := 1
+		for deep < 8 && 16*deep < in.rows {
+			deep *= 2
+		}
+		name, tiles = fmt.Sprintf("product_tile:%d", deep), (tiles+tileOutputs/kernel.Tile-1)/(tileOutputs/kernel.Tile)
+		launch(0, in.rows, (in.rows+16*deep-1)/(16*deep))
 		return
 	}
 	const most = maxRows / strip * strip

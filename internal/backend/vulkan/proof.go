@@ -221,8 +221,11 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 	return errors.New(others + strings.Join(wrong, "; "))
 }
 
+// proofRows are the rows of the products that a proof compares: some for each kernel.
+var proofRows = []int{1, 9, 17, 33, 65}
+
 // proveShape compares products of a weight that was loaded with those of the host, unless weights of its format and shape were compared
-// before: of 1 row and of 9, which are computed in two parts, for the first, middle and last outputs.
+// before, for the first, middle and last outputs.
 func (b *Backend) proveShape(w *weight, c backend.Compute, m *dtype.Matrix) error {
 	if b.proof == nil || w.Rows() == 0 || w.Cols() == 0 {
 		return nil
@@ -243,7 +246,7 @@ func (b *Backend) proveShape(w *weight, c backend.Compute, m *dtype.Matrix) erro
 	}
 	blocks := (w.Rows() + backend.RowBlock - 1) / backend.RowBlock
 	only := slices.Compact([]int32{0, int32(blocks / 2), int32(blocks - 1)})
-	for _, rows := range []int{1, 9} {
+	for _, rows := range proofRows {
 		got, err := productOf(b, w, rows, only)
 		if err != nil {
 			return err

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"math"
+	"strconv"
+	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/gpu"
@@ -218,16 +220,25 @@ func (b *Backend) launch(name string, groups [3]int, args ...any) {
 	c.Launch(k, groups, b.args)
 }
 
-// kernel is a kernel of the modules, compiled at its first use.
+// kernel is a kernel of the modules, compiled at its first use. A name may end with a colon and specialization constant 1.
 func (b *Backend) kernel(name string) (driver.Kernel, error) {
 	if k := b.kernels[name]; k != nil {
 		return k, nil
 	}
-	m, ok := b.modules[name]
+	module, variant, _ := strings.Cut(name, ":")
+	m, ok := b.modules[module]
 	if !ok {
 		return nil, fmt.Errorf("vulkan: no kernel %s", name)
 	}
-	k, err := b.dev.Kernel(m, []uint32{uint32(b.opts.Level)})
+	constants := []uint32{uint32(b.opts.Level)}
+	if variant != "" {
+		n, err := strconv.Atoi(variant)
+		if err != nil {
+			return nil, err
+		}
+		constants = append(constants, uint32(n))
+	}
+	k, err := b.dev.Kernel(m, constants)
 	if err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", name, err)
 	}

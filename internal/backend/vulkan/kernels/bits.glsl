@@ -139,6 +139,17 @@ float fused(float a, float b, float c) {
   return r;
 }
 
+// Chains of fused operations without a test of each. Numbers that are 0 or not below 2^-38 are multiples of 2^-61, products of two are
+// multiples of 2^-122, and so are all sums of those: none of them is subnormal. faint reports whether a number is below that.
+bool faint(float x) { uint b = floatBitsToUint(x) << 1; return b - 1u < 0x58ffffffu; }
+// fusedPlain is fused without the test, for such chains. LEVEL is not 2.
+float fusedPlain(float a, float b, float c) {
+  if (LEVEL == 1u || LEVEL == 5u) return fused64(a, b, c);
+  precise float x = fma(a, b, c);
+  return x;
+}
+float mulPlain(float a, float b) { precise float r = a * b; return r; }
+
 // quot is a/b to nearest. The device's quotient of the mantissas is a guess, 2.5 units off by Vulkan's rules.
 float quot(float a, float b) {
   uint ua = floatBitsToUint(a), ub = floatBitsToUint(b), sign = (ua ^ ub) & 0x80000000u;

@@ -4,6 +4,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves { uin
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Floats { float v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Ints { int v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Uints { uint v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Quads { uvec4 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Addresses { uint64_t v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Pairs { vec2 v[]; };
 
