@@ -106,8 +106,12 @@ func benchmarkMachines(b *testing.B, shape string, machines int) {
 				delay.Store(int64(d))
 				var all, group, chosen, flying []float64
 				for first := true; b.Loop(); first = false {
-					x, y := throughput(b, m, dev, 1, each*machines, 32), throughput(b, m, dev, 1, each, 32)
-					z, own := throughput(b, m, dev, machines, each*machines, 32), throughput(b, m, dev, 0, each*machines, 32)
+					tokens := 32
+					if first {
+						tokens = 4
+					}
+					x, y := throughput(b, m, dev, 1, each*machines, tokens), throughput(b, m, dev, 1, each, tokens)
+					z, own := throughput(b, m, dev, machines, each*machines, tokens), throughput(b, m, dev, 0, each*machines, tokens)
 					if !first {
 						all, group, chosen, flying = append(all, z/x), append(group, z/y), append(chosen, own/max(x, z)), append(flying, z)
 					}
