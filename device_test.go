@@ -61,6 +61,7 @@ type on struct {
 	device string
 	layers int
 	more   int
+	verify int // the CPU computes one of so many passes again
 }
 
 // places is how many devices have layers.
@@ -92,7 +93,7 @@ func session(t *testing.T, devices ...on) [][]heard {
 	var all [][]heard
 	for i, lengths := range [][]int{{100, 130}, {150}} {
 		at := devices[i%len(devices)]
-		o.Device, o.Offload.Layers, o.devices = at.device, at.layers, nil
+		o.Device, o.Offload.Layers, o.devices, o.VerifyDevice = at.device, at.layers, nil, at.verify
 		for range at.more {
 			o.devices = append(o.devices, func() (backend.Backend, error) { return backend.Open("opaque", backend.Options{Threads: 1}) })
 		}
@@ -149,6 +150,14 @@ func TestOnlyTheDeviceReadsItsMemory(t *testing.T) {
 	compareSessions(t, session(t, on{device: "opaque"}), onCPU(t))
 	if backendtest.Replays() == before {
 		t.Error("no pass was replayed")
+	}
+}
+
+// TestDevicesAreVerified has the CPU compute passes of a device again, or of a device and the CPU: nothing changes.
+func TestDevicesAreVerified(t *testing.T) {
+	compareSessions(t, session(t, on{device: "opaque", verify: 1}, on{device: "opaque", layers: 2, verify: 3}), onCPU(t))
+	if _, err := Open(t.Context(), Tiny, Options{Device: "cpu", VerifyDevice: 1, Log: silent}); err == nil || err.Error() != "model tiny: the CPU computes it, so that no device can be verified: leave out --verify-device" {
+		t.Errorf("%v", err)
 	}
 }
 

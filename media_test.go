@@ -14,9 +14,9 @@ import (
 )
 
 // TestTinySees asks the embedded model about six images. Prompts equal those of the reference, and so do
-// answers if the reference is certain.
+// answers if the reference is certain. It computes on a device whose passes the CPU computes again.
 func TestTinySees(t *testing.T) {
-	m := openTiny(t, Options{})
+	m := openTiny(t, Options{Device: "opaque", VerifyDevice: 1})
 	info := m.Info().Vision
 	if info == nil || info.Layers != 4 || info.Patch != 16 || info.Merge != 2 || info.MaxPixels != 16384 || info.Parameters != 1482496 || info.Bytes == 0 {
 		t.Errorf("%+v", info)

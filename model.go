@@ -43,6 +43,10 @@ type Model struct {
 	drafter *drafter.Drafter // nil: none beside the model
 	family  *model.Family
 	backend backend.Backend
+	shadow  struct { // computes passes again; nil: not
+		device backend.Backend
+		model  model.Model
+	}
 	disk    *store.Disk
 	shared  *store.Shared
 	store   private.Store     // of shared

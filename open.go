@@ -102,7 +102,36 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 			return m, err
 		}
 	}
+	if err := m.openShadow(c, o, w); err != nil {
+		return m, err
+	}
 	return m, m.start(ctx, o, c, sum)
+}
+
+// openShadow loads the model a second time, on the CPU, if passes are to be computed again there.
+func (m *Model) openShadow(c *checkpoint.Checkpoint, o Options, w model.Options) (err error) {
+	if o.VerifyDevice <= 0 {
+		return nil
+	}
+	s := &m.shadow
+	if s.device, err = backend.OpenHost(backend.Options{Threads: o.Threads, ISA: o.ISA, Log: m.log}); err != nil {
+		return err
+	}
+	if s.device.Name() == m.device {
+		return fmt.Errorf("model %s: the CPU computes it, so that no device can be verified: leave out --verify-device", m.name)
+	}
+	survey, err := model.Survey(c)
+	if err != nil {
+		return err
+	}
+	o.Vision.Off, o.Speculation.Head = true, HeadOff
+	need, free := offload.NewNeed(survey, o.loading(nil)).Weights(), s.device.FreeMemory()
+	if need > free {
+		return fmt.Errorf("model %s: to verify its device the CPU needs %.1f GB for the weights, and %.1f GB are free: leave out --verify-device", m.name, float64(need)/1e9, float64(free)/1e9)
+	}
+	w.NoVision, w.NoHead, w.Progress = true, true, nil
+	s.model, err = model.Open(c, s.device, w)
+	return err
 }
 
 // warnings passes warnings and errors on.
@@ -147,6 +176,9 @@ func (m *Model) start(ctx context.Context, o Options, c *checkpoint.Checkpoint, 
 	}
 	if o.OnRound != nil {
 		e.Observe = func(r engine.Round) { o.OnRound(Round(r)) }
+	}
+	if m.shadow.model != nil {
+		e.Shadow = engine.Shadow{Model: m.shadow.model, Pool: state.NewPool(m.shadow.device, math.MaxInt64), Every: o.VerifyDevice}
 	}
 	m.engine, err = engine.New(m.model, pool, e)
 	return err
@@ -379,6 +411,12 @@ func (m *Model) Close() error {
 	}
 	if m.model != nil {
 		err = errors.Join(err, m.model.Close())
+	}
+	if s := &m.shadow; s.model != nil {
+		err = errors.Join(err, s.model.Close())
+	}
+	if s := &m.shadow; s.device != nil {
+		err = errors.Join(err, s.device.Close())
 	}
 	return errors.Join(err, m.backend.Close())
 }

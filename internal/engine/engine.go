@@ -57,6 +57,9 @@ type Options struct {
 	// It belongs to the engine from New on.
 	Controller *spec.Controller
 
+	// Shadow computes passes again on another device; the zero value does not. The caller closes its model after the engine.
+	Shadow Shadow
+
 	// Rehearse has a device prepare for rounds of all sizes before the first request: half a second of a GPU, which
 	// rounds would otherwise wait for one after another.
 	Rehearse bool
@@ -90,6 +93,7 @@ type Engine struct {
 	sched     schedule.Scheduler[*sequence]
 	towerTook time.Duration // before the running round
 	vision    visionQueue
+	shadow    shadow
 
 	candidate      *sequence   // that is being admitted
 	admissions     uint64      // sequences that were admitted for the first time

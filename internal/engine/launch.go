@@ -27,11 +27,11 @@ const leastGain = 0.03
 // its longest stage if that is more. A pass of fewer rows takes less time, but not in proportion. There is a round for each group,
 // and one for each stage while there are prompts, whose chunks follow one another.
 //
-// There is one group if a sequence is isolated. There is also one if offline sequences run beside online ones: their share is
+// There is one group if a sequence is isolated or the pass is computed again. There is also one if offline sequences run beside online ones: their share is
 // one of a round.
 func (e *Engine) groups() (groups, rounds int) {
 	p := &e.pipeline
-	if p.Pipeline == nil || slices.ContainsFunc(e.running, func(s *sequence) bool {
+	if p.Pipeline == nil || e.shadow.due() || slices.ContainsFunc(e.running, func(s *sequence) bool {
 		return s.isolated || s.req.Offline != e.running[0].req.Offline
 	}) {
 		return 1, 1
@@ -111,6 +111,9 @@ func (e *Engine) count(n int) {
 // forward has the model compute the pass of the current group, maybe in the background. A panic of the model becomes an error.
 func (e *Engine) forward(ahead bool) (err error) {
 	defer caught(&err)
+	if err := e.copyPass(); err != nil {
+		return err
+	}
 	start := time.Now()
 	e.before = e.prepared()
 	if e.pipeline.Pipeline != nil {

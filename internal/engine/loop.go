@@ -27,7 +27,7 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	e := &Engine{model: m, pool: p, o: o, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
+	e := &Engine{model: m, pool: p, o: o, shadow: shadow{Shadow: o.Shadow}, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
 	if o.Controller != nil {
 		e.drafting.controller = *o.Controller
 	}

@@ -20,7 +20,7 @@ var errNoNumber = errors.New("engine: the model's output is not a number; the we
 // rounds are in flight.
 func (e *Engine) round() {
 	p := &e.pipeline
-	for groups, n := e.groups(); len(p.flying) < n && !p.settling && e.launch(groups, n); {
+	for groups, n := e.groups(); len(p.flying) < n && !p.settling && (len(p.flying) == 0 || !e.shadow.due()) && e.launch(groups, n); {
 		continue
 	}
 	if len(p.flying) > 0 {
@@ -55,8 +55,12 @@ func (e *Engine) decode() (took time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+	again := len(e.shadow.spans) > 0
+	if err := e.compare(); err != nil {
+		return 0, err
+	}
 	start := time.Now()
-	if err := e.verify(e.out); err != nil {
+	if err := e.verify(e.out, again); err != nil {
 		return 0, err
 	}
 	verified, waited := time.Since(start), e.logits.Waited()
@@ -73,8 +77,8 @@ func (e *Engine) decode() (took time.Duration, err error) {
 }
 
 // verify chooses tokens for every sequence of the batch that needs them, and commits them in
-// order.
-func (e *Engine) verify(out model.Output) error {
+// order. From rows that were compared with those of another device, the host chooses.
+func (e *Engine) verify(out model.Output, compared bool) error {
 	e.choosing = e.choosing[:0]
 	e.logits.Begin(out.Device, out.Logits)
 	for i, s := range e.batch {
@@ -83,7 +87,7 @@ func (e *Engine) verify(out model.Output) error {
 			continue
 		}
 		e.choosing = append(e.choosing, s)
-		if s.req.Hash || s.req.LogProbs {
+		if s.req.Hash || s.req.LogProbs || compared {
 			e.logits.AskWhole(n)
 		} else {
 			e.logits.Draw = s.req.Rule == spec.Exact

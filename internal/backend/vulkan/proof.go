@@ -1,10 +1,8 @@
 package vulkan
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -255,7 +253,7 @@ func (b *Backend) proveShape(w *weight, c backend.Compute, m *dtype.Matrix) erro
 		if err != nil {
 			return err
 		}
-		if i := differ(got, want); i >= 0 {
+		if i := dtype.Differ(got, want); i >= 0 {
 			return fmt.Errorf("vulkan: %s: a product of %d rows with a weight of %s differs from the CPU's in output %d: %08x, want %08x: use --device cpu, and report it with the output of 'foretoken devices'",
 				b.info.Name, rows, shape, i, got[4*i:4*i+4], want[4*i:4*i+4])
 		}
@@ -287,21 +285,6 @@ func productOf(b backend.Backend, w backend.Weight, rows int, only []int32) ([]b
 	b.MatMul(x, backend.Product{Dst: dst, W: w, Only: only})
 	out := make([]byte, 4*rows*w.Rows())
 	return out, b.ReadBytes(out, dst)
-}
-
-// differ is the first number of float32 whose bits differ, or -1. A NaN is as good as another.
-func differ(got, want []byte) int {
-	if bytes.Equal(got, want) {
-		return -1
-	}
-	nan := func(u uint32) bool { return u&0x7fffffff > 0x7f800000 }
-	for i := range len(got) / 4 {
-		g, w := binary.LittleEndian.Uint32(got[4*i:]), binary.LittleEndian.Uint32(want[4*i:])
-		if g != w && (!nan(g) || !nan(w)) {
-			return i
-		}
-	}
-	return -1
 }
 
 // described is the state of a device's proof, for people.

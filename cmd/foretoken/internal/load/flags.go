@@ -26,6 +26,7 @@ type Flags struct {
 	DeviceFlags
 	OffloadFlags
 	NodeFlags
+	verify  flags.Setting[int]
 	context flags.Setting[int]
 	Verbose bool
 	Draft   *draftFlags
@@ -39,6 +40,7 @@ func NewFlags() *Flags {
 		KV:          NewKVFlags(),
 		Vision:      newVisionFlags(),
 		DeviceFlags: NewDeviceFlags(), OffloadFlags: NewOffloadFlags(), NodeFlags: NewNodeFlags(),
+		verify:  flags.Whole(1, math.MaxInt32),
 		context: flags.Whole(2, math.MaxInt32),
 		Draft:   newDraftFlags(),
 	}
@@ -62,6 +64,7 @@ func (f *Flags) AddComputing(g flags.Group) {
 	fs.Var(&f.quantize, "quantize", "quantize the weights to this number of bits on load (default: as in the files)")
 	f.AddDevice(g)
 	f.AddOffload(g)
+	fs.Var(&f.verify, "verify-device", "the CPU computes one of `N` passes of the device again, and the command ends with an error if a logit differs; needs memory for the weights on the CPU as well (default: never)")
 	f.AddNodes(g)
 	fs.Var(&f.context, "context", fmt.Sprintf("context length: maximum tokens of prompt and answer (default: that of the model, at most %d)", foretoken.DefaultContext))
 }

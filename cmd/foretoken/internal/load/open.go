@@ -75,7 +75,7 @@ func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Op
 // Options are those of a model that is opened for one request at a time.
 func (f *Flags) Options() foretoken.Options {
 	o := foretoken.Options{
-		Device: f.Device.Value, Threads: f.Threads.Or(Threads()), ISA: f.ISA.Value, Offload: f.Offload(), Context: f.context.Or(0), Speculation: f.Draft.options(),
+		Device: f.Device.Value, Threads: f.Threads.Or(Threads()), ISA: f.ISA.Value, Offload: f.Offload(), Context: f.context.Or(0), VerifyDevice: f.verify.Or(0), Speculation: f.Draft.options(),
 		KVBits: f.KV.Options(), Vision: f.Vision.options(), PrefixCache: foretoken.PrefixCache{Off: true},
 		MaxBatch: 1,
 	}
