@@ -1,11 +1,19 @@
 package vulkan
 
 import (
+	"fmt"
+
 	"github.com/foretoken/foretoken/internal/backend"
 )
 
 // maxKeys is the most numbers of a key or of a vision tower's head.
 const maxKeys = 256
+
+// Limits of kernels/delta_recur_many.comp: the most numbers of a key, and the columns of a workgroup.
+const (
+	deltaKeys    = 128
+	deltaColumns = 32
+)
 
 // deltaSeqs bounds the sequences whose recurrences run side by side. The number of sequences is not part of a pass's shape.
 const deltaSeqs = 16
@@ -28,12 +36,17 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	}
 	mixed := b.scratch(4 * rows * (2*d.KeyHeads*d.KeyDim + d.ValueHeads*d.ValueDim + d.KeyHeads + 2*d.ValueHeads))
 	seqs := min(rows, deltaSeqs)
-	copies := b.scratch(4 * seqs * d.ValueHeads * d.KeyDim * d.ValueDim)
 	b.launch("delta_mix", [3]int{d.KeyHeads, rows, 1}, call, b.at(in.QKV), b.at(in.A), b.at(in.B), b.at(d.Conv), b.at(d.DecayRate), b.at(d.DecayBias), mixed,
 		at.Delta, in.QKV.Stride, in.A.Stride, in.B.Stride, d.Conv.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
-	strips := (d.ValueDim + rowThreads - 1) / rowThreads
-	b.launch("delta_recur", [3]int{d.ValueHeads * strips, seqs, 1}, call, b.at(dst), mixed, copies,
-		at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.KeyDim, d.ValueDim, rows)
+	if strips := (d.ValueDim + deltaColumns - 1) / deltaColumns; d.KeyDim%4 == 0 && d.KeyDim <= deltaKeys {
+		b.launch(fmt.Sprintf("delta_recur_many:%d", d.KeyDim), [3]int{d.ValueHeads * strips, seqs, 1}, call, b.at(dst), mixed,
+			at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.ValueDim, rows)
+	} else {
+		strips = (d.ValueDim + rowThreads - 1) / rowThreads
+		copies := b.scratch(4 * seqs * d.ValueHeads * d.KeyDim * d.ValueDim)
+		b.launch("delta_recur", [3]int{d.ValueHeads * strips, seqs, 1}, call, b.at(dst), mixed, copies,
+			at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.KeyDim, d.ValueDim, rows)
+	}
 	b.launch("delta_gate", [3]int{d.ValueHeads, rows, 1}, call, b.at(dst), b.at(in.Z), b.at(d.Norm), dst.Stride, in.Z.Stride, d.ValueDim, d.SigmoidGate, d.Eps)
 	b.launch("delta_keep", columns(seqs, max(d.Channels(), d.ValueHeads)), call, b.at(in.QKV), mixed,
 		at.Delta, in.QKV.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
