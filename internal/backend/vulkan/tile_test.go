@@ -90,7 +90,7 @@ func TestTilesHaveTheBitsOfTheCPU(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if i := differ(got, want); i >= 0 {
+			if i := dtype.Differ(got, want); i >= 0 {
 				t.Errorf("%s, %d rows: output %d of row %d is %x, want %x", c.name, rows, i%300, i/300, got[4*i:4*i+4], want[4*i:4*i+4])
 			}
 		}
