@@ -50,6 +50,7 @@ func open(tb testing.TB) *Backend {
 func TestDevice(t *testing.T) {
 	b := open(t)
 	t.Run("models", func(t *testing.T) { modelsHaveTheBitsOfTheCPU(t, b) })
+	t.Run("times", func(t *testing.T) { kernelsAreTimed(t, b) })
 	t.Run("suite", func(t *testing.T) { backendtest.Brief(t).Run(t, b) })
 }
 

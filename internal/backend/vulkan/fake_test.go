@@ -126,6 +126,10 @@ type fakeCommands struct {
 	list []func()
 }
 
+func (c *fakeCommands) Fence()                  {}
+func (c *fakeCommands) Mark(driver.Clock, int)  {}
+func (f *fake) Clock(int) (driver.Clock, error) { return nil, f.fail["Clock"] }
+
 func (c *fakeCommands) Begin() error { c.list = nil; return nil }
 func (c *fakeCommands) End() error   { return nil }
 func (c *fakeCommands) Close()       {}

@@ -114,6 +114,22 @@ func (w *weight) tiled() bool {
 	return w.Integer() && !w.super() && (group == 16 || group == 32 || group%64 == 0)
 }
 
+// few is the kernel for products of few rows, or none: see kernels/product_few.comp.
+func (w *weight) few(rows int) string {
+	l := &w.l
+	if !w.Integer() || w.super() || l.Kind != kernel.Biased && l.Kind != kernel.Pointed || l.Bits != 4 && l.Bits != 8 || l.Group != 32 && l.Group != 64 && l.Group != 128 {
+		return ""
+	}
+	most, zeroed := 1, 0
+	for most < rows {
+		most *= 2
+	}
+	if l.Kind == kernel.Pointed || l.Zero != 0 {
+		zeroed = 1
+	}
+	return fmt.Sprintf("product_few:%d,%d,%d,%d", most, l.Bits, l.Group, zeroed)
+}
+
 // multiply launches a product: of all rows with a matrix, or of jobs.
 func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, only driver.Ptr, tiles int, r routed) {
 	name := "product_float"
@@ -123,7 +139,14 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 	case w.Integer():
 		name = "product_integer"
 	}
+	few := w.few(min(in.rows, strip))
 	launch := func(from, n, parts int) {
+		if few != "" && (in.rows <= strip || r.jobs != 0) {
+			l := &w.l
+			b.launch(few, [3]int{tiles, parts, 1}, w.head+headBytes+driver.Ptr(matrix*l.Tiles*l.TileSize), driver.Ptr(l.Tiles*l.TileSize), in.codes, in.tails, b.at(p.Dst), b.at(p.Bias), only,
+				r.jobs, r.sources, l.TileSize, l.Groups, w.Rows(), l.Block, l.Zeros, w.number(), in.tailRows, in.coded, p.Dst.Stride, n, p.Add, l.First, l.Zero)
+			return
+		}
 		b.launch(name, [3]int{tiles, parts, 1}, w.head, in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from), in.at+driver.Ptr(4*from*in.stride),
 			b.at(p.Dst.RowRange(from, p.Dst.Rows)), b.at(p.Bias), only, r.jobs, r.sources, matrix, in.tailRows, in.coded, in.stride, p.Dst.Stride, n, p.Add)
 	}

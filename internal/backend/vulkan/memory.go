@@ -59,7 +59,7 @@ func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
 		return backend.Tensor{}, err
 	}
 	if bytes > 0 {
-		c, err := b.queue.commands()
+		c, err := b.queue.commands(false)
 		if err != nil {
 			return backend.Tensor{}, errors.Join(err, b.memory.Free(at))
 		}
@@ -183,12 +183,7 @@ func (b *Backend) copyRows(to driver.Ptr, toStride int, from driver.Ptr, fromStr
 }
 
 func (b *Backend) copyBytes(to, from driver.Ptr, bytes int64) {
-	c, err := b.commands()
-	if err != nil {
-		b.fail(err)
-		return
-	}
-	c.Copy(to, from, bytes)
+	b.queueUp(operation{to: to, from: from, bytes: bytes})
 }
 
 // read brings n bytes of the device to the host, where they stay until the next read. It waits
@@ -229,7 +224,7 @@ func (b *Backend) send(to driver.Ptr, data []byte) error {
 			b.stagedUsed = 0
 		}
 		copy(b.staged.data[b.stagedUsed:], data[:n])
-		c, err := b.queue.commands()
+		c, err := b.queue.commands(false)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package vulkan
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/gpu"
@@ -20,8 +21,8 @@ type recording struct {
 	b       *Backend
 	buffers []*buffer
 	open    *buffer // the last of them, while it is recorded
-	count   int     // operations
-	most    int     // of a command buffer
+	ops     []operation
+	most    int // of a command buffer
 	kept    []driver.Ptr
 	retired []driver.Ptr // memory that the operations use and later ones do not
 	turns   []rotation
@@ -31,7 +32,7 @@ type recording struct {
 const maxOperations = 50_000
 
 // Operations implements gpu.Recording.
-func (r *recording) Operations() int { return r.count }
+func (r *recording) Operations() int { return len(r.ops) }
 
 // Close implements gpu.Recording. The command buffers are used again when their last submission has ended.
 func (r *recording) Close() (err error) {
@@ -45,27 +46,72 @@ func (r *recording) Close() (err error) {
 	return err
 }
 
-// commands is the command buffer for the next operation: of the pass, or of the queue.
-func (b *Backend) commands() (driver.Commands, error) {
+// operation is a kernel or a copy.
+type operation struct {
+	name   string        // of the kernel
+	kernel driver.Kernel // nil: a copy
+	groups [3]int
+	args   []byte
+
+	to, from driver.Ptr
+	bytes    int64
+	beside   bool // it does not wait for the one before
+}
+
+// record adds an operation to a command buffer.
+func (o *operation) record(c driver.Commands) {
+	if o.kernel == nil {
+		c.Copy(o.to, o.from, o.bytes)
+		return
+	}
+	c.Launch(o.kernel, o.groups, o.args)
+}
+
+// queueUp queues an operation: in the pass that is recorded, or by itself.
+func (b *Backend) queueUp(o operation) {
+	if b.err != nil {
+		return
+	}
+	o.beside = b.together && b.begun
+	b.begun = true
 	r := b.passes.recording
 	if r == nil {
-		return b.queue.commands()
+		c, err := b.queue.commands(o.beside)
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		o.record(c)
+		return
 	}
 	if r.open != nil && r.open.count >= r.most {
 		if err := r.submit(); err != nil {
-			return nil, err
+			b.fail(err)
+			return
 		}
 	}
 	if r.open == nil {
 		f, err := b.queue.begin()
 		if err != nil {
-			return nil, err
+			b.fail(err)
+			return
 		}
 		r.open, r.buffers = f, append(r.buffers, f)
 	}
 	r.open.count++
-	r.count++
-	return r.open.c, nil
+	o.args = slices.Clone(o.args)
+	r.ops = append(r.ops, o)
+	if !o.beside {
+		r.open.c.Fence()
+	}
+	o.record(r.open.c)
+}
+
+// beside queues operations that do not wait for one another, as none uses what another one writes.
+func (b *Backend) beside(queue func()) {
+	b.together, b.begun = true, false
+	queue()
+	b.together = false
 }
 
 // submit ends the open command buffer and submits it, behind the uploads that it needs.

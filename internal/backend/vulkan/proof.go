@@ -220,7 +220,7 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 }
 
 // proofRows are the rows of the products that a proof compares: some for each kernel.
-var proofRows = []int{1, 9, 17, 33, 65}
+var proofRows = []int{1, 2, 4, 8, 9, 17, 33, 65}
 
 // proveShape compares products of a weight that was loaded with those of the host, unless weights of its format and shape were compared
 // before, for the first, middle and last outputs.

@@ -45,8 +45,8 @@ func (q *queue) begin() (*buffer, error) {
 	return f, f.c.Begin()
 }
 
-// commands is the command buffer for the next operation.
-func (q *queue) commands() (driver.Commands, error) {
+// commands is the command buffer for the next operation, which waits for those before unless it runs beside them.
+func (q *queue) commands(beside bool) (driver.Commands, error) {
 	if q.open != nil && q.open.count >= queueMost {
 		if err := q.flush(); err != nil {
 			return nil, err
@@ -60,6 +60,9 @@ func (q *queue) commands() (driver.Commands, error) {
 		q.open = f
 	}
 	q.open.count++
+	if !beside {
+		q.open.c.Fence()
+	}
 	return q.open.c, nil
 }
 

@@ -49,6 +49,8 @@ type Backend struct {
 	call       callBlock
 	queue      queue
 	passes     passes
+	together   bool // operations do not wait for one another
+	begun      bool // one of them was queued
 	best       []backend.Best
 	lister     backend.Lister
 
@@ -186,41 +188,40 @@ func (b *Backend) launch(name string, groups [3]int, args ...any) {
 		b.fail(err)
 		return
 	}
-	b.args = b.args[:0]
+	if b.args = packed(b.args[:0], args...); len(b.args) > driver.PushBytes {
+		panic(fmt.Sprintf("vulkan: %s has %d bytes of arguments", name, len(b.args)))
+	}
+	b.queueUp(operation{name: name, kernel: k, groups: groups, args: b.args})
+}
+
+// packed appends arguments as push constants have them.
+func packed(to []byte, args ...any) []byte {
 	le := binary.LittleEndian
 	for _, a := range args {
 		switch x := a.(type) {
 		case driver.Ptr:
-			for len(b.args)%8 != 0 {
-				b.args = append(b.args, 0)
+			for len(to)%8 != 0 {
+				to = append(to, 0)
 			}
-			b.args = le.AppendUint64(b.args, uint64(x))
+			to = le.AppendUint64(to, uint64(x))
 		case int:
-			b.args = le.AppendUint32(b.args, uint32(i32(x)))
+			to = le.AppendUint32(to, uint32(i32(x)))
 		case float32:
-			b.args = le.AppendUint32(b.args, math.Float32bits(x))
+			to = le.AppendUint32(to, math.Float32bits(x))
 		case bool:
 			n := uint32(0)
 			if x {
 				n = 1
 			}
-			b.args = le.AppendUint32(b.args, n)
+			to = le.AppendUint32(to, n)
 		default:
 			panic(fmt.Sprintf("vulkan: argument %T", a))
 		}
 	}
-	if len(b.args) > driver.PushBytes {
-		panic(fmt.Sprintf("vulkan: %s has %d bytes of arguments", name, len(b.args)))
-	}
-	c, err := b.commands()
-	if err != nil {
-		b.fail(err)
-		return
-	}
-	c.Launch(k, groups, b.args)
+	return to
 }
 
-// kernel is a kernel of the modules, compiled at its first use. A name may end with a colon and specialization constant 1.
+// kernel is a kernel of the modules, compiled at its first use. A name may end with a colon and specialization constants from 1 on.
 func (b *Backend) kernel(name string) (driver.Kernel, error) {
 	if k := b.kernels[name]; k != nil {
 		return k, nil
@@ -231,8 +232,8 @@ func (b *Backend) kernel(name string) (driver.Kernel, error) {
 		return nil, fmt.Errorf("vulkan: no kernel %s", name)
 	}
 	constants := []uint32{uint32(b.opts.Level)}
-	if variant != "" {
-		n, err := strconv.Atoi(variant)
+	for text := range strings.FieldsFuncSeq(variant, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(text)
 		if err != nil {
 			return nil, err
 		}

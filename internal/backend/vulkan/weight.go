@@ -149,15 +149,42 @@ func (b *Backend) sendTiles(w *weight, stack []dtype.Matrix) error {
 			t := from + i
 			if w.l.Factors == kernel.FactorsGrid {
 				w.expand(buffer[i*size:][:size], &stack[t/tiles], t%tiles)
-				return
+			} else {
+				w.PackTiles(buffer[i*size:][:size], &stack[t/tiles], t%tiles, t%tiles+1)
 			}
-			w.PackTiles(buffer[i*size:][:size], &stack[t/tiles], t%tiles, t%tiles+1)
+			w.arrange(buffer[i*size:][:size])
 		})
 		if err := b.send(w.head+driver.Ptr(headBytes+from*size), buffer[:n*size]); err != nil {
 			return err
 		}
 	}
 	return b.wait()
+}
+
+// arrange puts four words of an output's codes side by side in a tile, where groups have a multiple of four of 4 or 8 bits.
+func (w *weight) arrange(tile []byte) {
+	const row, chunk = 4 * kernel.Tile, 4 * 4 * kernel.Tile // bytes
+	l := &w.l
+	if l.Bits != 4 && l.Bits != 8 || l.Kind == kernel.Bytes || l.Kind == kernel.Plain || l.Group*l.Bits%128 != 0 {
+		return
+	}
+	var old [chunk]byte
+	for g := range l.Groups {
+		block := tile[g*l.Block+g/l.Per*l.Tail:][:l.Group*kernel.Tile*l.Bits/8]
+		for ; len(block) > 0; block = block[chunk:] {
+			copy(old[:], block)
+			for r := range kernel.Tile {
+				for i := range 4 {
+					copy(block[16*r+4*i:][:4], old[row*i+4*r:][:4])
+				}
+			}
+		}
+	}
+}
+
+// number is the type of scales or plain numbers, as kernels/weight.glsl has it.
+func (w *weight) number() int {
+	return map[dtype.Type]int{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2}[w.l.Number]
 }
 
 // param is struct Weight of kernels/weight.glsl.
@@ -170,8 +197,7 @@ func (w *weight) param() []byte {
 		}
 	}
 	put(uint64(w.head)+headBytes, int64(l.Tiles*l.TileSize))
-	number := map[dtype.Type]int{dtype.BF16: 0, dtype.F16: 1, dtype.F32: 2}[l.Number]
-	for _, n := range []int{w.Rows(), w.Cols(), l.Tiles, l.TileSize, l.Group, l.Groups, l.Codes, l.Block, l.Per, l.Tail, int(l.Kind), l.Bits, number, int(l.Factors)} {
+	for _, n := range []int{w.Rows(), w.Cols(), l.Tiles, l.TileSize, l.Group, l.Groups, l.Codes, l.Block, l.Per, l.Tail, int(l.Kind), l.Bits, w.number(), int(l.Factors)} {
 		put(i32(n))
 	}
 	first := int32(0)

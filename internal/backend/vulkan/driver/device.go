@@ -5,6 +5,7 @@ package driver
 import (
 	"errors"
 	"slices"
+	"time"
 	"unsafe"
 )
 
@@ -243,6 +244,42 @@ func (d *device) Commands() (Commands, error) {
 	return &commands{d: d, handle: *h, push: new([PushBytes]byte), copies: new(bufferCopy)}, nil
 }
 
+// clock is a pool of queries.
+type clock struct {
+	d      *device
+	pool   handle
+	ticks  []uint64
+	period float32 // nanoseconds of a tick
+}
+
+func (d *device) Clock(marks int) (Clock, error) {
+	const timestamps = 2
+	pool := new(handle)
+	if err := d.do(createQueryPool, d.handle, uintptr(unsafe.Pointer(&queryPoolCreateInfo{sType: 11, typ: timestamps, count: uint32(marks)})), 0, uintptr(unsafe.Pointer(pool))); err != nil {
+		return nil, err
+	}
+	return &clock{d: d, pool: *pool, ticks: make([]uint64, marks), period: d.l.period(d.physical)}, nil
+}
+
+func (c *clock) Times() ([]time.Duration, error) {
+	const wide, step = 1, 8 // numbers of 64 bits
+	n := len(c.ticks)
+	if err := c.d.do(getQueryResults, c.d.handle, uintptr(c.pool), 0, uintptr(n), uintptr(step*n), uintptr(unsafe.Pointer(&c.ticks[0])), step, wide); err != nil {
+		return nil, err
+	}
+	times := make([]time.Duration, n)
+	for i, t := range c.ticks {
+		times[i] = time.Duration(float64(t-c.ticks[0]) * float64(c.period))
+	}
+	return times, nil
+}
+
+func (c *clock) Close() {
+	if c.d.handle != 0 {
+		c.d.run(destroyQueryPool, c.d.handle, uintptr(c.pool), 0)
+	}
+}
+
 func (d *device) Submit(c Commands) (uint64, error) {
 	b := c.(*commands)
 	value, command := d.submitted+1, b.handle
@@ -317,11 +354,9 @@ func (c *commands) Launch(k Kernel, groups [3]int, args []byte) {
 		d.run(cmdPushConstants, c.handle, uintptr(d.layout), computeStage, 0, uintptr(n), uintptr(unsafe.Pointer(c.push)))
 	}
 	d.run(cmdDispatch, c.handle, uintptr(groups[0]), uintptr(groups[1]), uintptr(groups[2]))
-	c.fence()
 }
 
-// fence has later operations wait for all before.
-func (c *commands) fence() {
+func (c *commands) Fence() {
 	const stages = stageCompute | stageTransfer
 	c.d.run(cmdPipelineBarrier, c.handle, stages, stages, 0, 1, uintptr(unsafe.Pointer(c.d.barrier)), 0, 0, 0, 0)
 }
@@ -344,7 +379,6 @@ func (c *commands) Copy(to, from Ptr, bytes int64) {
 	}
 	*c.copies = bufferCopy{first, at, uint64(bytes)}
 	c.d.run(cmdCopyBuffer, c.handle, uintptr(source), uintptr(target), 1, uintptr(unsafe.Pointer(c.copies)))
-	c.fence()
 }
 
 func (c *commands) Set(to Ptr, bytes int64) {
@@ -353,7 +387,15 @@ func (c *commands) Set(to Ptr, bytes int64) {
 		return
 	}
 	c.d.run(cmdFillBuffer, c.handle, uintptr(target), uintptr(at), uintptr(bytes), 0)
-	c.fence()
+}
+
+func (c *commands) Mark(k Clock, mark int) {
+	const bottom = 0x2000 // of the pipe
+	own := k.(*clock)
+	if mark == 0 {
+		c.d.run(cmdResetQueryPool, c.handle, uintptr(own.pool), 0, uintptr(len(own.ticks)))
+	}
+	c.d.run(cmdWriteTimestamp, c.handle, bottom, uintptr(own.pool), uintptr(mark))
 }
 
 func (c *commands) End() error {

@@ -2,11 +2,14 @@
 // pipelines, command buffers and one queue. It has one implementation, the system's Vulkan library in builds with the tag
 // vulkan; tests put their own in front of it, to plant faults. It does not know tensors.
 //
-// Work of a device runs in the order of its submission, and every operation of a command buffer sees the results of those
-// before it. A device that has failed is lost: every later call returns an error, and only Close is useful.
+// Work of a device begins in the order of its submission. Operations after a fence see the results of those before it, in earlier
+// command buffers, too; without a fence between them they may run at the same time. A device that has failed is lost: every later call returns an error, and only Close is useful.
 package driver
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // A Ptr is an address on a device. 0 is null.
 type Ptr uint64
@@ -73,6 +76,8 @@ type Device interface {
 	Kernel(code, constants []uint32) (Kernel, error)
 	// Commands returns an empty command buffer.
 	Commands() (Commands, error)
+	// Clock returns a clock for as many marks.
+	Clock(marks int) (Clock, error)
 	// Submit executes a command buffer, and returns the number of the submission. A command buffer may be submitted again.
 	Submit(c Commands) (uint64, error)
 	// Wait returns when a submission and all before it have ended.
@@ -83,6 +88,13 @@ type Device interface {
 
 // A Kernel is a compiled module.
 type Kernel interface{ Close() }
+
+// A Clock has the times at which operations of a device have ended.
+type Clock interface {
+	// Times are those of the marks, since an unknown moment. The submission that makes them has ended.
+	Times() ([]time.Duration, error)
+	Close()
+}
 
 // PushBytes is the most bytes of arguments of a kernel.
 const PushBytes = 128
@@ -97,6 +109,10 @@ type Commands interface {
 	Copy(to, from Ptr, bytes int64)
 	// Set fills memory with zeros. Both numbers are multiples of four.
 	Set(to Ptr, bytes int64)
+	// Fence has later operations wait for all before.
+	Fence()
+	// Mark notes the time when all operations before have ended. Marks of a clock are made in their order, from 0 on.
+	Mark(c Clock, mark int)
 	End() error
 	Close()
 }

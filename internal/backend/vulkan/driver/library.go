@@ -5,6 +5,7 @@ package driver
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -63,6 +64,11 @@ const (
 	destroySemaphore
 	waitSemaphores
 	deviceWaitIdle
+	createQueryPool
+	destroyQueryPool
+	getQueryResults
+	cmdResetQueryPool
+	cmdWriteTimestamp
 	functionCount
 )
 
@@ -74,7 +80,8 @@ var functions = [functionCount]string{
 	"vkCreatePipelineLayout", "vkDestroyPipelineLayout", "vkCreateComputePipelines", "vkDestroyPipeline", "vkCreateCommandPool", "vkDestroyCommandPool",
 	"vkAllocateCommandBuffers", "vkFreeCommandBuffers", "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkCmdBindPipeline", "vkCmdPushConstants",
 	"vkCmdDispatch", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer", "vkQueueSubmit", "vkCreateSemaphore", "vkDestroySemaphore",
-	"vkWaitSemaphores", "vkDeviceWaitIdle",
+	"vkWaitSemaphores", "vkDeviceWaitIdle", "vkCreateQueryPool", "vkDestroyQueryPool", "vkGetQueryPoolResults", "vkCmdResetQueryPool",
+	"vkCmdWriteTimestamp",
 }
 
 // minAPI is Vulkan 1.3, which has integer dot products and timeline semaphores.
@@ -234,6 +241,14 @@ func (l *library) describe(device uintptr) Info {
 	}
 	_, i.Memory = l.memory(device)
 	return i
+}
+
+// period is how many nanoseconds a tick of a device's clock has.
+func (l *library) period(device uintptr) float32 {
+	const at = 424 // of VkPhysicalDeviceLimits
+	p := &physicalDeviceProperties2{sType: 1000059001}
+	l.run(getProperties, device, uintptr(unsafe.Pointer(p)))
+	return math.Float32frombits(binary.LittleEndian.Uint32(p.limits[at:]))
 }
 
 // text is a name that C has written.

@@ -229,6 +229,14 @@ type (
 		next     pointer
 		from, to uint32
 	}
+	queryPoolCreateInfo struct {
+		sType      uint32
+		next       pointer
+		flags      uint32
+		typ        uint32
+		count      uint32
+		statistics uint32
+	}
 	bufferCopy        struct{ from, to, size uint64 }
 	semaphoreTypeInfo struct {
 		sType   uint32

@@ -48,6 +48,7 @@ func TestStructuresAreThoseOfC(t *testing.T) {
 		{commandBufferAllocateInfo{}, []uintptr{32, 0, 8, 16, 24, 28}},
 		{commandBufferBeginInfo{}, []uintptr{32, 0, 8, 16, 24}},
 		{memoryBarrier{}, []uintptr{24, 0, 8, 16, 20}},
+		{queryPoolCreateInfo{}, []uintptr{32, 0, 8, 16, 20, 24, 28}},
 		{bufferCopy{}, []uintptr{24, 0, 8, 16}},
 		{semaphoreTypeInfo{}, []uintptr{32, 0, 8, 16, 24}},
 		{semaphoreCreateInfo{}, []uintptr{24, 0, 8, 16}},

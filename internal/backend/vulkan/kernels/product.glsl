@@ -1,5 +1,5 @@
 // What products have in common: their operands, and the destination of results.
-#include "experts.glsl"
+#ifndef RESULTS
 layout(push_constant, scalar) uniform Args {
   Weight w;
   Bytes codes;  // [rows][codeStride]
@@ -11,11 +11,14 @@ layout(push_constant, scalar) uniform Args {
   Ints sources; // rows of the jobs' slots; none: a slot is a row
   int matrix, tailRows, codeStride, xStride, dstStride, rows, adds;
 } g;
+#define RESULTS g.w.rows
+#define MATRIX g.matrix
+#endif
 
 // part is the matrix, the first row of the result and the number of rows of a workgroup.
 Job part() {
   int i = int(gl_WorkGroupID.y);
-  if (none(g.jobs)) return Job(g.matrix, i * JOB, min(JOB, g.rows - i * JOB), 0);
+  if (none(g.jobs)) return Job(MATRIX, i * JOB, min(JOB, g.rows - i * JOB), 0);
   if (i >= g.jobs.count) return Job(0, 0, 0, 0);
   return Job(g.jobs.v[i].matrix, g.jobs.v[i].first, g.jobs.v[i].rows, 0);
 }
@@ -32,7 +35,7 @@ int tileOfGroup() {
 
 // put writes a result, with the bias and the old value.
 void put(int row, int result, float v) {
-  if (result >= g.w.rows) return;
+  if (result >= RESULTS) return;
   int to = row * g.dstStride + result;
   if (g.adds != 0) v = add(g.dst.v[to], v);
   if (!none(g.bias)) v = add(v, g.bias.v[result]);

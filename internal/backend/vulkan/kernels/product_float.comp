@@ -3,6 +3,7 @@
 #include "bits.glsl"
 #include "memory.glsl"
 #include "weight.glsl"
+#include "experts.glsl"
 #include "product.glsl"
 // Kernel product_float: products of every format with float32 rows. A workgroup has a tile of 16 outputs and up to 8 rows, a
 // thread an output and a row: a chain over the even columns, one over the odd ones, and their sum.

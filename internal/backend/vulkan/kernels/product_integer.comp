@@ -3,6 +3,7 @@
 #include "bits.glsl"
 #include "memory.glsl"
 #include "weight.glsl"
+#include "experts.glsl"
 #include "product.glsl"
 // Kernel product_integer: products of every integer format without superblocks. A workgroup has a tile of 16 outputs and up to 8
 // rows; a thread computes the sums of a group, and then the chain of an output and a row.

@@ -3,6 +3,7 @@
 #include "bits.glsl"
 #include "memory.glsl"
 #include "weight.glsl"
+#include "experts.glsl"
 #include "product.glsl"
 // Kernel product_super: products with superblocks. A workgroup has a tile of 16 outputs and up to 8 rows; 16 threads compute the
 // parts of a superblock for an output, and then one the chain of an output and a row.

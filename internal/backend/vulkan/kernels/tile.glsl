@@ -1,6 +1,7 @@
 // Products of many rows. A workgroup has 128 outputs and 16*DEEP rows of a tile, and walks over the columns 64 at a time: the codes of
 // rows and outputs go to shared memory as signed bytes, and the sums of a group, integers, to chains of fused operations. Groups are
 // of 16 or 32 columns or of a multiple of 64.
+#include "experts.glsl"
 #include "product.glsl"
 layout(constant_id = 1) const int DEEP = 8; // rows of a thread
 layout(local_size_x = 256) in;
@@ -48,7 +49,7 @@ void fetch(Weight w, int first) {
     Bytes block = blockOf(w, tileOf(w, g.matrix, tile), column / w.group);
     int v = column % w.group / 4;
     if (w.bits == 4) {
-      uint codes = wordAt(block, 8 * v + r);
+      uint codes = wordAt(block, wordOf(w, v / 2, r));
       nextOutputs[2 * n] = signedBytes(w, codes & 0x0f0f0f0fu), nextOutputs[2 * n + 1] = signedBytes(w, codes >> 4 & 0x0f0f0f0fu);
     } else {
       nextOutputs[2 * n] = signedBytes(w, fours(w, block, v, r)), nextOutputs[2 * n + 1] = signedBytes(w, fours(w, block, v + 1, r));

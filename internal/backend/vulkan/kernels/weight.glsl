@@ -57,13 +57,16 @@ Bytes tileOf(Weight w, int matrix, int tile) { return at(w.data, int64_t(matrix)
 // blockOf is block g of a tile.
 Bytes blockOf(Weight w, Bytes tile, int g) { return at(tile, int64_t(g * w.block + g / w.per * w.tail)); }
 
+// wordOf is where word i of the codes of row r is, of 4 or 8 bits: see arrange of weight.go.
+int wordOf(Weight w, int i, int r) { return (w.group * w.bits & 127) == 0 ? i / 4 * 64 + 4 * r + (i & 3) : 16 * i + r; }
+
 // fours is the codes of columns 4v to 4v+3 of row r, a byte each.
 uint fours(Weight w, Bytes block, int v, int r) {
-  if (w.bits == 8) return wordAt(block, 16 * v + r);
+  if (w.bits == 8) return wordAt(block, wordOf(w, v, r));
   uint codes = 0u;
   int shift = 0;
   if (w.bits >= 4) {
-    codes = wordAt(block, 16 * (v / 2) + r) >> 4 * (v & 1) & 0x0f0f0f0fu;
+    codes = wordAt(block, w.bits == 4 ? wordOf(w, v / 2, r) : 16 * (v / 2) + r) >> 4 * (v & 1) & 0x0f0f0f0fu;
     block = at(block, int64_t(w.group * 8));
     shift = 4;
   }
