@@ -47,9 +47,11 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 		b.launch("delta_recur", [3]int{d.ValueHeads * strips, seqs, 1}, call, b.at(dst), mixed, copies,
 			at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.KeyDim, d.ValueDim, rows)
 	}
-	b.launch("delta_gate", [3]int{d.ValueHeads, rows, 1}, call, b.at(dst), b.at(in.Z), b.at(d.Norm), dst.Stride, in.Z.Stride, d.ValueDim, d.SigmoidGate, d.Eps)
-	b.launch("delta_keep", columns(seqs, max(d.Channels(), d.ValueHeads)), call, b.at(in.QKV), mixed,
-		at.Delta, in.QKV.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
+	b.beside(true, func() {
+		b.launch("delta_gate", [3]int{d.ValueHeads, rows, 1}, call, b.at(dst), b.at(in.Z), b.at(d.Norm), dst.Stride, in.Z.Stride, d.ValueDim, d.SigmoidGate, d.Eps)
+		b.launch("delta_keep", columns(seqs, max(d.Channels(), d.ValueHeads)), call, b.at(in.QKV), mixed,
+			at.Delta, in.QKV.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
+	})
 }
 
 // Mix is attention without mask and cache.

@@ -72,8 +72,12 @@ func (b *Backend) gated(x backend.Tensor, n int, r *routed, f backend.Activation
 	if r != nil {
 		sources = r.sources
 	}
-	multiply(x, gate, w[0], known, sources)
-	multiply(x, up, w[1], known, sources)
+	b.prepare(x, b.weight(w[1]), known)
+	b.prepare(x, b.weight(w[0]), known)
+	b.beside(true, func() {
+		multiply(x, gate, w[0], known, sources)
+		multiply(x, up, w[1], known, sources)
+	})
 	b.glu(gate, gate, up, f)
 	multiply(gate, out, w[2], new([]rows), 0)
 	return out

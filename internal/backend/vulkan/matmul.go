@@ -22,16 +22,52 @@ type rows struct {
 func (b *Backend) MatMul(x backend.Tensor, products ...backend.Product) {
 	b.begin()
 	var known []rows
-	for i := range products {
+	for i := range products { // the forms of x first
 		p := &products[i]
 		backend.CheckProduct(x, p)
-		w := b.weight(p.W)
-		if p.Each {
-			b.each(x, w, p)
-			continue
+		if w := b.weight(p.W); !p.Each && !empty(x, w, p) {
+			b.prepare(x, w, &known)
 		}
-		b.product(x, w, p, &known)
 	}
+	b.beside(disjoint(products), func() {
+		for i := range products {
+			if p := &products[i]; !p.Each {
+				b.product(x, b.weight(p.W), p, &known)
+			}
+		}
+	})
+	for i := range products {
+		if p := &products[i]; p.Each {
+			b.each(x, b.weight(p.W), p)
+		}
+	}
+}
+
+// empty reports whether a product has nothing to compute.
+func empty(x backend.Tensor, w *weight, p *backend.Product) bool {
+	return x.Rows == 0 || w.l.Groups == 0 || p.Only != nil && len(p.Only) == 0
+}
+
+// disjoint reports whether no two products write to the same numbers.
+func disjoint(products []backend.Product) bool {
+	for i := range products {
+		for j := range i {
+			x, y := &products[i].Dst, &products[j].Dst
+			if x.Mem != y.Mem || x.Rows == 0 || y.Rows == 0 {
+				continue
+			}
+			if x.Offset > y.Offset {
+				x, y = y, x
+			}
+			apart := y.Offset - x.Offset
+			behind := apart >= (x.Rows-1)*x.Stride+x.Cols
+			columns := x.Stride == y.Stride && apart >= x.Cols && apart+y.Cols <= x.Stride // of the same rows
+			if !behind && !columns {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // each is the product of every head with its own matrix.
@@ -48,7 +84,7 @@ func (b *Backend) each(x backend.Tensor, w *weight, p *backend.Product) {
 
 // product is one product with the first matrix of a stack. known is the existing forms of x.
 func (b *Backend) product(x backend.Tensor, w *weight, p *backend.Product, known *[]rows) {
-	if x.Rows == 0 || w.l.Groups == 0 || p.Only != nil && len(p.Only) == 0 {
+	if empty(x, w, p) {
 		return
 	}
 	tiles, only := w.l.Tiles, driver.Ptr(0)

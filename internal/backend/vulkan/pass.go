@@ -107,9 +107,9 @@ func (b *Backend) queueUp(o operation) {
 	o.record(r.open.c)
 }
 
-// beside queues operations that do not wait for one another, as none uses what another one writes.
-func (b *Backend) beside(queue func()) {
-	b.together, b.begun = true, false
+// beside queues operations of a pass, that do not wait for one another if none uses what another one writes.
+func (b *Backend) beside(apart bool, queue func()) {
+	b.together, b.begun = apart && b.passes.recording != nil, false
 	queue()
 	b.together = false
 }

@@ -17,7 +17,7 @@ func kernelsAreTimed(t *testing.T, b *Backend) {
 	}
 	defer b.Free(x)
 	b.Pass(backend.Pass{Of: "timed", Batch: []backend.Seq{{N: 1}}}, func() {
-		b.beside(func() { b.Fill(x.RowRange(0, 32), 1); b.Fill(x.RowRange(32, 64), 2) })
+		b.beside(true, func() { b.Fill(x.RowRange(0, 32), 1); b.Fill(x.RowRange(32, 64), 2) })
 		b.RMSNorm(x, x, x.RowRange(0, 1), 1e-6)
 	})
 	costs, err := b.Profile(2)

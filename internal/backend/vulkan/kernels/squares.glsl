@@ -1,0 +1,38 @@
+// The sum of squares of a row, by a workgroup of 256 threads: lanes of every 64th column, then the tree of exactmath's wide lanes. The
+// row comes through shared memory, a part at a time.
+const int PART = 4096;
+shared float part[PART], lanes[64];
+shared uint faints; // a number of the part is too small for chains without tests
+
+float sumOfSquares(Floats x, int from, int cols) {
+  int i = int(gl_LocalInvocationIndex);
+  float s = 0.0;
+  for (int first = 0; first < cols; first += PART) {
+    int n = min(PART, cols - first);
+    barrier();
+    if (i == 0) faints = 0u;
+    barrier();
+    for (int c = i; c < n; c += 256) {
+      float v = x.v[from + first + c];
+      part[c] = v;
+      if (faint(v)) faints = 1u;
+    }
+    barrier();
+    if (i < 64) {
+      float begin = s;
+      if (LEVEL != 2u)
+        for (int c = i; c < n; c += 64) s = fusedPlain(part[c], part[c], s);
+      if (LEVEL == 2u || LEVEL >= 3u && faints != 0u) {
+        s = begin;
+        for (int c = i; c < n; c += 64) s = fused(part[c], part[c], s);
+      }
+    }
+  }
+  if (i < 64) lanes[i] = s;
+  for (int w = 32; w > 0; w >>= 1) {
+    barrier();
+    if (i < w) lanes[i] = add(lanes[i], lanes[i + w]);
+  }
+  barrier();
+  return lanes[0];
+}
