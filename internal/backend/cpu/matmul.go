@@ -6,12 +6,13 @@ import (
 )
 
 // matmulOp computes products of one input. Its parts are the tiles of all products'
-// weights, counted through.
+// weights, or pairs of tiles, counted through.
 type matmulOp struct {
 	b        *Backend
 	x        backend.Tensor
 	products []backend.Product
 	matrix   int // of the stack
+	each     int // tiles of a part
 	acts     []quantizedRows
 	floats   []floatRows
 	put      putOp
@@ -45,7 +46,10 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 	op.b, op.x, op.matrix = b, x, n
 	op.products = append(op.products[:0], products...)
 	op.acts, op.floats = op.acts[:0], op.floats[:0]
-	tiles := 0
+	if op.each = 1; x.Rows >= pairRows {
+		op.each = 2
+	}
+	parts := 0
 	for i := range products {
 		p := &products[i]
 		if p.Each {
@@ -54,12 +58,21 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 		backend.CheckProduct(x, p)
 		w := p.W.(*kernel.Weight)
 		op.lay(w)
-		tiles += tilesOf(p, w)
+		parts += op.partsOf(p, w)
 	}
-	if x.Rows > 0 && tiles > 0 {
+	if x.Rows > 0 && parts > 0 {
 		op.fill()
-		b.pool.run(op, tiles, 1)
+		b.pool.run(op, parts, 1)
 	}
+}
+
+// pairRows is from how many rows on a part of a product is a pair of tiles. Kernels of AMX and AVX-512 compute pairs, and an odd
+// tile at the end of a thread's part takes longer.
+const pairRows = 64
+
+// partsOf is how many parts a product has.
+func (op *matmulOp) partsOf(p *backend.Product, w *kernel.Weight) int {
+	return (tilesOf(p, w) + op.each - 1) / op.each
 }
 
 // tilesOf is how many tiles of w a product computes.
@@ -77,9 +90,9 @@ func (op *matmulOp) part(worker, from, to int) {
 			continue
 		}
 		w := p.W.(*kernel.Weight)
-		n := tilesOf(p, w)
+		n := op.partsOf(p, w)
 		if from < n && to > 0 {
-			op.some(worker, p, w, max(from, 0), min(to, n))
+			op.some(worker, p, w, max(from, 0)*op.each, min(min(to, n)*op.each, tilesOf(p, w)))
 		}
 		from, to = from-n, to-n
 	}
