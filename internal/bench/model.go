@@ -210,13 +210,14 @@ func (r *modelRun) open() (err error) {
 		return err
 	}
 	r.passes, r.prompts = make([]timing, len(r.o.Rows)), make([]timing, len(r.o.Prompts))
-	for left := r.o.Context; left > 0; {
-		r.say(fmt.Sprintf("filling the context, %d tokens left", left))
-		n := min(left, engine.RoundTokens)
+	if n := min(r.o.Context, engine.RoundTokens); n > 0 {
+		r.say(fmt.Sprintf("filling the context of %d tokens", r.o.Context))
 		if _, err := r.seq.Prefill(r.tokens(n), 0); err != nil {
 			return err
 		}
-		left -= n
+		if err := r.seq.Repeat(r.o.Context - n); err != nil {
+			return err
+		}
 	}
 	if _, err = r.seq.Prefill(r.tokens(1), 1); err != nil {
 		return err

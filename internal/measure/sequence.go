@@ -93,6 +93,9 @@ func (s *Sequence) Prefill(tokens []int32, want int) (time.Duration, error) {
 	return time.Since(start), err
 }
 
+// Repeat adds n tokens that are not computed, after computed ones. The times of later passes are those after n computed tokens.
+func (s *Sequence) Repeat(n int) error { return s.target.Repeat(n) }
+
 // Pass feeds a token with draft tokens after it, verifies them, and rolls all of them back. It
 // returns how many were accepted and how long the pass took with the verification. Like an engine it waits for that
 // alone.

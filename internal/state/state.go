@@ -204,6 +204,26 @@ func (s *State) Commit(n int) {
 	s.kept, s.open = n, 0
 }
 
+// Repeat adds n tokens as if they were fed, after a page of them at least: each page is a copy of the one before it. It is for measurements,
+// which need a long context but no text.
+func (s *State) Repeat(n int) error {
+	for m := 0; n > 0; n -= m {
+		m = min(n, RoundTokens)
+		if err := s.Reserve(m); err != nil {
+			return err
+		}
+		s.Seq(0, m, 0, nil)
+		for i := range s.tables {
+			t := &s.tables[i]
+			for p := pagesOf(s.len); p < t.shape.pages(s.len+m); p++ {
+				s.pool.b.Copy(t.tensors[p-t.first], t.tensors[p-1-t.first])
+			}
+		}
+		s.Fed(m, 0)
+	}
+	return nil
+}
+
 // CanTruncate reports whether the state can forget all but the first n tokens, which are not drafts of the last call. With recurrent
 // memory it cannot. With windows it can if the pages that the token behind n sees are not released.
 func (s *State) CanTruncate(n int) bool {

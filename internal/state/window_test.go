@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 
@@ -88,5 +89,52 @@ func TestSnapshotsHaveWhatTheNextTokenSees(t *testing.T) {
 		if x.Close(); other.CanTruncate(0) && i > 80 {
 			t.Errorf("%d tokens can be forgotten", i+1)
 		}
+	}
+}
+
+// TestRepeat compares a state of repeated pages with one that was fed as many tokens.
+func TestRepeat(t *testing.T) {
+	p := openPool(t, 1<<20)
+	n := toy{p.b}
+	for _, window := range []int{0, 1, 100} {
+		l := Layout{Layers: []Layer{KV{Type: dtype.F16, Heads: 1, Key: 1, Value: 1, Window: window}, KV{Type: dtype.F16, Heads: 1, Key: 1, Value: 1}}}
+		s, fed := mustOpen(t, p, l), mustOpen(t, p, l)
+		for _, x := range []*State{s, fed} {
+			if err := x.Reserve(64); err != nil {
+				t.Fatal(err)
+			}
+			n.feed(t, x, nil, make([]int32, 64), 0)
+		}
+		for _, tokens := range []int{700, 500} {
+			if err := s.Repeat(tokens); err != nil {
+				t.Fatal(err)
+			}
+			for left, m := tokens, 0; left > 0; left -= m {
+				m = min(left, RoundTokens)
+				if err := fed.Reserve(m); err != nil {
+					t.Fatal(err)
+				}
+				fed.Seq(0, m, 0, nil)
+				fed.Fed(m, 0)
+			}
+		}
+		if s.Len() != 1264 || s.Next() != fed.Next() {
+			t.Errorf("%d tokens, next %d", s.Len(), s.Next())
+		}
+		for i := range s.tables {
+			x, y := &s.tables[i], &fed.tables[i]
+			if x.first != y.first || len(x.pages) != len(y.pages) {
+				t.Errorf("window %d: pages [%d, %d), fed [%d, %d)", window, x.first, x.end(), y.first, y.end())
+			}
+			for _, page := range x.pages {
+				a, _ := page.AppendTo(nil)
+				b, _ := x.pages[0].AppendTo(nil)
+				if !bytes.Equal(a, b) || !bytes.ContainsFunc(a, func(r rune) bool { return r != 0 }) {
+					t.Fatalf("window %d: a page of %x, the first has %x", window, a, b)
+				}
+			}
+		}
+		s.Close()
+		fed.Close()
 	}
 }
