@@ -49,7 +49,6 @@ type extra struct {
 	signed bool
 	plain  bool // words, in registers of 32 bits
 	base64 bool // the base, operand a, is a register of 64 bits
-	fixed  bool // the address is a number
 	offset uint64
 	regs   []int32 // destinations or sources
 	wide   []bool  // which of regs are of 64 bits

@@ -72,10 +72,10 @@ func (a *assembler) copyOperands(cache string) error {
 }
 
 func copyLanes(w *warp, in *instr, mask uint32) *Fault {
-	x := in.x
+	x, at := in.x, w.addresses(in)
 	for m := mask; m != 0; m &= m - 1 {
 		lane := first(m)
-		c := asyncCopy{from: w.at(in, lane), bytes: x.bytes}
+		c := asyncCopy{from: at[lane], bytes: x.bytes}
 		if x.to64 {
 			c.to = w.r64[in.b][lane] + x.toOffset
 		} else {

@@ -91,7 +91,7 @@ func equal[T unsigned](a, b *[lanes]T) uint32 {
 		if a[i] == b[i] {
 			bit = 1
 		}
-		m |= bit << (i & 31)
+		m = m>>1 | bit<<31
 	}
 	return m
 }
@@ -103,7 +103,7 @@ func less[T unsigned](a, b *[lanes]T, sign T) uint32 {
 		if a[i]^sign < b[i]^sign {
 			bit = 1
 		}
-		m |= bit << (i & 31)
+		m = m>>1 | bit<<31
 	}
 	return m
 }

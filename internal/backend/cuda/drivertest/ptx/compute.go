@@ -61,10 +61,11 @@ func (w *warp) compute(in *instr, mask uint32) {
 func choose[T unsigned](d, a, b *[lanes]T, p uint32) {
 	for i := range d {
 		v := b[i]
-		if p>>i&1 != 0 {
+		if p&1 != 0 {
 			v = a[i]
 		}
 		d[i] = v
+		p >>= 1
 	}
 }
 

@@ -106,53 +106,17 @@ func (w *warp) race(lane int, address uint64, do, did string) *Fault {
 // readShared marks n bytes as read by the lane.
 func (w *warp) readShared(address uint64, n, lane int) ([]byte, *Fault) {
 	b := w.b
-	size := uint64(len(b.shared))
-	if address&uint64(n-1) != 0 || address >= size || address+uint64(n) > size {
-		return nil, w.bounds(spaceShared, address, n, len(b.shared), lane)
+	if f := w.bounds(spaceShared, address, n, len(b.shared), lane); f != nil {
+		return nil, f
 	}
-	key := w.key()
-	cells := b.cells[address>>b.k.granule : (address+uint64(n)-1)>>b.k.granule+1]
-	for i := range cells {
-		c := &cells[i]
-		s := c.write
-		if uint32(s>>cellTick)-1 >= w.known[s>>(cellThread+5)&31] || s&cellAsync != 0 || c.atom != 0 {
-			if f := w.readable(c, address, lane); f != nil {
-				return nil, f
-			}
+	for i := int(address) >> b.k.granule; i <= (int(address)+n-1)>>b.k.granule; i++ {
+		c := &b.cells[i]
+		if f := w.readable(c, address, lane); f != nil {
+			return nil, f
 		}
-		switch r := c.read; {
-		case (r^key)>>setWarp == 0:
-			c.read = r | 1<<lane
-		case r == 0 || r&setFlag == 0 && uint32(r>>setTick)-1 < w.known[r>>setWarp&31]: // as note does
-			c.read = key | 1<<lane
-		default:
-			w.note(&c.read, lane)
-		}
+		w.note(&c.read, lane)
 	}
 	return b.shared[address:][:n], nil
-}
-
-// readAlso marks n bytes that a lane of w may read as read by other lanes.
-func (w *warp) readAlso(address uint64, n int, mask uint32) *Fault {
-	if mask == 0 {
-		return nil
-	}
-	b, key := w.b, w.key()
-	cells := b.cells[address>>b.k.granule : (address+uint64(n)-1)>>b.k.granule+1]
-	for i := range cells {
-		c := &cells[i]
-		if s := c.write; uint32(s>>cellTick)-1 < w.known[s>>(cellThread+5)&31] && c.atom == 0 && (c.read^key)>>setWarp == 0 {
-			c.read |= uint64(mask)
-			continue
-		}
-		for m := mask; m != 0; m &= m - 1 {
-			if f := w.readable(c, address, first(m)); f != nil {
-				return f
-			}
-			w.note(&c.read, first(m))
-		}
-	}
-	return nil
 }
 
 // readable is the fault of reading a cell, if it is one.

@@ -264,11 +264,12 @@ func atomicLanes(w *warp, in *instr, mask uint32) *Fault {
 		}
 		return uint64(w.r32[x.regs[i]][lane])
 	}
+	at := w.addresses(in)
 	m.atomics.Lock()
 	defer m.atomics.Unlock()
 	for left := mask; left != 0; left &= left - 1 {
 		lane := first(left)
-		data, f := w.reachAtomic(in, lane)
+		data, f := w.reachAtomic(x, at[lane], lane)
 		if f != nil {
 			return f
 		}
@@ -286,9 +287,8 @@ func atomicLanes(w *warp, in *instr, mask uint32) *Fault {
 }
 
 // reachAtomic returns the bytes that an atomic operation of a lane changes.
-func (w *warp) reachAtomic(in *instr, lane int) ([]byte, *Fault) {
-	x := in.x
-	s, address := locate(x.space, w.at(in, lane))
+func (w *warp) reachAtomic(x *extra, address uint64, lane int) ([]byte, *Fault) {
+	s, address := locate(x.space, address)
 	switch s {
 	case spaceShared:
 		return w.atomicShared(address, x.bytes, lane)

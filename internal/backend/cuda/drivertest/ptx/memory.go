@@ -49,7 +49,7 @@ func (a *assembler) address(i int) error {
 		if o.name != "" && x.space == spaceGeneric {
 			return a.wrong("the address of a variable without its space")
 		}
-		a.in.a, x.base64, x.fixed, x.offset = a.constant(class64, 0), true, true, o.value
+		a.in.a, x.base64, x.offset = a.constant(class64, 0), true, o.value
 	} else {
 		if o.reg.bits < 32 || o.reg.bits == 32 && x.space != spaceShared && x.space != spaceParam && x.space != spaceLocal {
 			return a.wrong("an address in %d bits", o.reg.bits)
@@ -128,12 +128,20 @@ func store(a *assembler) error {
 	return a.address(0)
 }
 
-// at is the address of a lane.
-func (w *warp) at(in *instr, lane int) uint64 {
-	if in.x.base64 {
-		return w.r64[in.a][lane] + in.x.offset
+// addresses are those of all lanes.
+func (w *warp) addresses(in *instr) *v64 {
+	x, to := in.x, &w.places
+	if x.base64 {
+		for i, v := range &w.r64[in.a] {
+			to[i] = v + x.offset
+		}
+		return to
 	}
-	return uint64(w.r32[in.a][lane] + uint32(in.x.offset))
+	offset := uint32(x.offset)
+	for i, v := range &w.r32[in.a] {
+		to[i] = uint64(v + offset)
+	}
+	return to
 }
 
 // locate turns a generic address into one of a space.
@@ -150,57 +158,62 @@ func locate(s space, address uint64) (space, uint64) {
 }
 
 func loadLanes(w *warp, in *instr, mask uint32) *Fault {
-	x := in.x
+	x, at := in.x, w.addresses(in)
 	n := x.bytes * len(x.regs)
-	switch {
-	case x.space == spaceShared && x.plain:
-		return w.loadShared(in, mask)
-	case x.space == spaceGlobal && x.plain:
-		return w.loadGlobal(in, mask)
-	case x.space == spaceParam:
-		if address, ok := w.alike(in, mask); ok {
-			return w.loadParam(in, mask, address)
+	if (x.space == spaceParam || x.space == spaceGlobal && w.waited == allLanes) && alike(at, mask) {
+		data, f := w.fetch(x.space, at[first(mask)], n, first(mask))
+		if f == nil {
+			w.loadAlike(x, data, mask)
 		}
+		return f
+	}
+	switch x.space {
+	case spaceShared:
+		return w.loadShared(x, at, mask)
+	case spaceGlobal:
+		return w.loadGlobal(x, at, mask)
 	}
 	for m := mask; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m) & 31
-		data, f := w.fetch(x.space, w.at(in, lane), n, lane)
+		lane := first(m)
+		data, f := w.fetch(x.space, at[lane], n, lane)
 		if f != nil {
 			return f
 		}
-		for j, r := range x.regs {
-			v := number(data[j*x.bytes:], x.bytes, x.signed)
-			if x.wide[j] {
-				w.r64[r][lane] = v
-			} else {
-				w.r32[r][lane] = uint32(v)
-			}
-		}
+		w.loadValue(x, data, lane)
 	}
 	return nil
 }
 
-// alike returns the address of the lanes of mask, if all have the same.
-func (w *warp) alike(in *instr, mask uint32) (uint64, bool) {
-	address := w.at(in, first(mask))
-	if in.x.fixed {
-		return address, true
-	}
+// alike reports whether the lanes of mask have the same address.
+func alike(at *v64, mask uint32) bool {
+	one := at[first(mask)]
 	for m := mask & (mask - 1); m != 0; m &= m - 1 {
-		if w.at(in, first(m)) != address {
-			return 0, false
+		if at[first(m)] != one {
+			return false
 		}
 	}
-	return address, true
+	return true
 }
 
-// loadParam is loadLanes for parameters at one address.
-func (w *warp) loadParam(in *instr, mask uint32, address uint64) *Fault {
-	x := in.x
-	data, f := w.fetch(spaceParam, address, x.bytes*len(x.regs), first(mask))
-	if f != nil {
-		return f
+// loadValue writes the bytes that a lane has read to its registers.
+func (w *warp) loadValue(x *extra, data []byte, lane int) {
+	if x.plain {
+		for j, r := range x.regs {
+			w.r32[r][lane&31] = binary.LittleEndian.Uint32(data[4*j:])
+		}
+		return
 	}
+	for j, r := range x.regs {
+		if v := number(data[j*x.bytes:], x.bytes, x.signed); x.wide[j] {
+			w.r64[r][lane&31] = v
+		} else {
+			w.r32[r][lane&31] = uint32(v)
+		}
+	}
+}
+
+// loadAlike is loadValue for all lanes of mask.
+func (w *warp) loadAlike(x *extra, data []byte, mask uint32) {
 	for j, r := range x.regs {
 		if v := number(data[j*x.bytes:], x.bytes, x.signed); x.wide[j] {
 			fill(&w.r64[r], v, mask)
@@ -208,88 +221,86 @@ func (w *warp) loadParam(in *instr, mask uint32, address uint64) *Fault {
 			fill(&w.r32[r], uint32(v), mask)
 		}
 	}
-	return nil
 }
 
 // fill writes a number to the lanes of mask.
 func fill[T unsigned](d *[lanes]T, v T, mask uint32) {
 	for i := range d {
-		if mask>>i&1 != 0 {
-			d[i] = v
+		old := d[i]
+		if mask&1 != 0 {
+			old = v
 		}
+		d[i] = old
+		mask >>= 1
 	}
 }
 
-// loadShared is loadLanes for words. Lanes often read the same address: each is checked once.
-func (w *warp) loadShared(in *instr, mask uint32) *Fault {
-	const recent = 4
-	x := in.x
-	n := 4 * len(x.regs)
-	var addresses [recent]uint64
-	var from [recent]int // a lane that has read it
-	var same [recent]uint32
-	next, used, misses := 0, 0, 0
-	for m := mask; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m) & 31
-		address := w.at(in, lane)
-		if misses < 2*recent { // otherwise lanes read different addresses
-			i := 0
-			for i < used && addresses[i] != address {
-				i++
-			}
-			if i < used {
-				same[i] |= 1 << lane
-				for _, r := range x.regs {
-					w.r32[r][lane] = w.r32[r][from[i]&31]
+// loadShared is loadLanes for shared memory. Lanes often read the address of the one before: it is checked once.
+func (w *warp) loadShared(x *extra, at *v64, mask uint32) *Fault {
+	b, key := w.b, w.key()
+	n, size := uint64(x.bytes*len(x.regs)), uint64(len(b.shared))
+	for mask != 0 {
+		lane := first(mask)
+		address, run := at[lane], uint32(0)
+		for mask != 0 && at[first(mask)] == address {
+			run |= mask & -mask
+			mask &= mask - 1
+		}
+		if address&(n-1) != 0 || address >= size || address+n > size {
+			return w.bounds(spaceShared, address, int(n), len(b.shared), lane)
+		}
+		cells := b.cells[address>>b.k.granule : (address+n-1)>>b.k.granule+1]
+		for i := range cells {
+			c := &cells[i]
+			if s := c.write; uint32(s>>cellTick)-1 >= w.known[s>>(cellThread+5)&31] || s&cellAsync != 0 || c.atom != 0 {
+				for m := run; m != 0; m &= m - 1 {
+					if f := w.readable(c, address, first(m)); f != nil {
+						return f
+					}
 				}
-				continue
 			}
-			misses++
+			switch r := c.read; {
+			case (r^key)>>setWarp == 0:
+				c.read = r | uint64(run)
+			case r == 0 || r&setFlag == 0 && uint32(r>>setTick)-1 < w.known[r>>setWarp&31]: // as note does
+				c.read = key | uint64(run)
+			default:
+				for m := run; m != 0; m &= m - 1 {
+					w.note(&c.read, first(m))
+				}
+			}
 		}
-		data, f := w.readShared(address, n, lane)
-		if f != nil {
-			return f
-		}
-		for j, r := range x.regs {
-			w.r32[r][lane] = binary.LittleEndian.Uint32(data[4*j:])
-		}
-		if misses == 2*recent {
-			continue
-		}
-		if f := w.readAlso(addresses[next], n, same[next]); f != nil {
-			return f
-		}
-		addresses[next], from[next], same[next] = address, lane, 0
-		used = max(used, next+1)
-		next = (next + 1) % recent
-	}
-	for i := range used {
-		if f := w.readAlso(addresses[i], n, same[i]); f != nil {
-			return f
+		if data := b.shared[address:][:n]; run&(run-1) == 0 {
+			w.loadValue(x, data, lane)
+		} else {
+			w.loadAlike(x, data, run)
 		}
 	}
 	return nil
 }
 
-// loadGlobal is loadLanes for words.
-func (w *warp) loadGlobal(in *instr, mask uint32) *Fault {
-	x, b := in.x, w.b
-	n := 4 * len(x.regs)
-	mine := b.m.launch<<stampLaunch | uint64(b.number)<<stampBlock | stampBytes
+// loadGlobal is loadLanes for global memory.
+func (w *warp) loadGlobal(x *extra, at *v64, mask uint32) *Fault {
+	b := w.b
+	n := x.bytes * len(x.regs)
+	mine := b.m.launch<<stampLaunch | uint64(b.number)<<stampBlock
+	var a *allocation
+	which := uint64(0) // its number
 	for m := mask; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m) & 31
-		address := w.at(in, lane)
-		a, place, f := w.reach(address, n, lane)
-		if f != nil {
+		lane := first(m)
+		address := at[lane]
+		place := int(address & (1<<placeBits - 1))
+		if a == nil || address>>placeBits != which || place&(n-1) != 0 || place+n > len(a.data) {
+			var f *Fault
+			if a, place, f = w.reach(address, n, lane); f != nil {
+				return f
+			}
+			which = address >> placeBits
+		}
+		if f := w.stampRead(a.used[place>>2:(place+n-1)>>2+1], mine|touched(place, n), address, lane); f != nil {
 			return f
 		}
-		if f := w.stampRead(a.used[place>>2:place>>2+len(x.regs)], mine, address, lane); f != nil {
-			return f
-		}
-		data := a.data[place : place+n]
-		for j, r := range x.regs {
-			w.r32[r][lane] = binary.LittleEndian.Uint32(data[4*j:])
-		}
+		w.loadValue(x, a.data[place:place+n], lane)
 	}
 	return nil
 }
@@ -327,10 +338,10 @@ func putNumber(data []byte, n int, v uint64) {
 }
 
 func storeLanes(w *warp, in *instr, mask uint32) *Fault {
-	x := in.x
+	x, at := in.x, w.addresses(in)
 	data := w.buffer[:x.bytes*len(x.regs)]
 	for m := mask; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m) & 31
+		lane := first(m)
 		if x.plain {
 			for j, r := range x.regs {
 				binary.LittleEndian.PutUint32(data[4*j:], w.r32[r][lane])
@@ -338,7 +349,7 @@ func storeLanes(w *warp, in *instr, mask uint32) *Fault {
 		} else {
 			w.gatherValue(data, x, lane)
 		}
-		if err := w.deposit(x.space, w.at(in, lane), data, lane); err != nil {
+		if err := w.deposit(x.space, at[lane], data, lane); err != nil {
 			return err
 		}
 	}

@@ -31,6 +31,8 @@ type warp struct {
 	t64 v64
 	by  v64 // of a shift
 
+	places v64 // that lanes access
+
 	state  state
 	pc     int32
 	mask   uint32
@@ -137,6 +139,9 @@ func (w *warp) run() *Fault {
 			}
 		}
 		switch {
+		case in.kind == kindALU32 && mask == allLanes:
+			in.f32(&w.r32[in.d], &w.r32[in.a], &w.r32[in.b], &w.r32[in.c])
+			w.pc++
 		case in.kind < kindBranch:
 			if mask != 0 {
 				w.compute(in, mask)
