@@ -23,6 +23,7 @@ var (
 	releasedShape  = flag.String("shape", "gemma-4-26b-a4b", "its size")
 	releasedLayers = flag.Int("layers", 0, "about its layers, whole groups of five or six; 0: all")
 	releasedType   = flag.String("type", "Q4_0", "type of its matrices")
+	releasedEmbed  = flag.String("embedding", "Q6_K", "type of its embedding")
 )
 
 // smaller is the size with about as many layers: groups that end with a full layer, of which the share that reads the KV cache of others
@@ -56,8 +57,8 @@ func (s *shape) config(vocab int) map[string]any {
 }
 
 // release writes the size as a GGUF file with random weights: blocks of them, again and again. A prime number of blocks makes the rows of
-// a matrix different. The embedding is Q6_K where it can be, as in files of llama.cpp.
-func (l *llama) release(s *shape, vocab, blocks int, typ string) {
+// a matrix different. Types whose blocks do not fit in rows are Q4_0.
+func (l *llama) release(s *shape, vocab, blocks int, typ, embedding string) {
 	l.f = &folder{config: s.config(vocab)}
 	l.metadata()
 	l.words(vocab)
@@ -95,7 +96,7 @@ func (l *llama) release(s *shape, vocab, blocks int, typ string) {
 		case w.Kind == weights.Router:
 			deviation, types = 1, []string{"F32"}
 		case name == "token_embd.weight":
-			types = slices.Insert(types, 0, "Q6_K")
+			types[0] = embedding
 		case strings.HasSuffix(name, ".ffn_gate_exps.weight"):
 			name = strings.Replace(name, "gate", "gate_up", 1)
 			shape[1] *= 2
@@ -119,7 +120,7 @@ func TestGGUFOfShape(t *testing.T) {
 		if *releasedLayers > 0 {
 			s = s.smaller(*releasedLayers)
 		}
-		l.release(&s, 262144, 8209, *releasedType)
+		l.release(&s, 262144, 8209, *releasedType, *releasedEmbed)
 		f, err := os.Create(*releasedTo)
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +138,7 @@ func TestGGUFOfShape(t *testing.T) {
 			s, l := releasedShapes[i].smaller(0), llama{}
 			s.width, s.inner, s.window = 256, 256, 40
 			s.experts, s.expert, s.topK = min(s.experts, 4), min(s.expert, 64), min(s.topK, 2)
-			l.release(&s, 512, 251, typ)
+			l.release(&s, 512, 251, typ, "Q6_K")
 			path := filepath.Join(t.TempDir(), "m.gguf")
 			if err := os.WriteFile(path, l.out.Bytes(), 0o600); err != nil {
 				t.Fatal(err)
