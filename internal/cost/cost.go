@@ -23,7 +23,7 @@ const (
 	states = 1 + len(sizes) // the level comes first
 
 	// Before anything is measured, a row adds assumedRow of a pass over one row. This is optimistic, so larger passes
-	// are tried. A row that adds likelyRow is one standard deviation off. The relation of two neighboring sizes
+	// are tried. A prompt before the first pass tells more. A row that adds likelyRow is one standard deviation off. The relation of two neighboring sizes
 	// is off that line by roughness, because devices change kernels with the number of rows.
 	assumedRow = 0.05
 	likelyRow  = 0.3
@@ -77,9 +77,7 @@ func (m *Model) begin() {
 	}
 	m.pass.n, m.noise = states, usualNoise
 	m.pass.p[0][0] = 100 // any level
-	line := func(rows int, row float64) float64 { return exactmath.Log(1 + row*float64(rows-1)) }
 	for i, a := range sizes {
-		m.pass.x[1+i] = line(a, assumedRow)
 		for j, b := range sizes {
 			m.pass.p[1+i][1+j] = (line(a, likelyRow)-line(a, assumedRow))*(line(b, likelyRow)-line(b, assumedRow)) +
 				roughness*roughness*float64(min(i, j))
@@ -87,6 +85,17 @@ func (m *Model) begin() {
 	}
 	for i, x := range [...]float64{0.05, 0.15, 0.03, 0.01, 0.05, 0.15, 0.03, 0.01, rest: 0} {
 		m.other.n, m.other.x[i], m.other.p[i][i] = i+1, x, max(x*x, 2.5e-3)
+	}
+	m.assume(assumedRow)
+}
+
+// line is the logarithm of the cost of a pass if each row after the first adds row.
+func line(rows int, row float64) float64 { return exactmath.Log(1 + row*float64(rows-1)) }
+
+// assume sets the costs of passes to a line.
+func (m *Model) assume(row float64) {
+	for i, a := range sizes {
+		m.pass.x[1+i] = line(a, row)
 	}
 	m.fit()
 }
@@ -131,6 +140,11 @@ func (m *Model) ObservePass(rows int, took time.Duration) {
 	if rows <= 0 || took <= 0 {
 		return
 	}
+	if !m.known && m.prompt[1] > 0 { // a row of a pass takes as long as one of a prompt
+		row := m.PromptRow()
+		m.assume(min(max(row/max(took.Seconds()-row*float64(rows-1), row), assumedRow), likelyRow))
+		m.prompt[0] = m.prompt[1] * row * m.Pass(rows) / took.Seconds()
+	}
 	seen := &m.seen[nearest(rows)]
 	*seen++
 	m.pass.p[0][0] += drift * m.noise
@@ -140,10 +154,7 @@ func (m *Model) ObservePass(rows int, took time.Duration) {
 	h := m.logarithm(rows)
 	h[2] = term{0, 1}
 	off := exactmath.Log(took.Seconds()/m.Pass(rows)) - m.pass.x[0]
-	noise := m.noise
-	if m.known {
-		noise += 1 / float64(*seen**seen)
-	}
+	noise := m.noise + 1/float64(*seen**seen)
 	far := off * off / (m.pass.variance(&h) + m.noise)
 	m.noise += noiseRate * (max(min(far, outlier*outlier)*m.noise, leastNoise) - m.noise)
 	if m.known = true; far > outlier*outlier {

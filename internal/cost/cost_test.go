@@ -285,6 +285,33 @@ func TestPromptsBeforeAnyPass(t *testing.T) {
 	}
 }
 
+// TestFirstPromptTellsOfPasses has a prompt, then passes over eight rows: what larger ones cost follows from the rows of the prompt,
+// within limits.
+func TestFirstPromptTellsOfPasses(t *testing.T) {
+	for _, row := range []float64{0.001, 0.05, 0.2, 0.3, 5} {
+		var m Model
+		pass := func(rows int) float64 { return 1 + row*float64(rows-1) }
+		m.ObservePrompt(0, 300, ms(10*pass(300)))
+		seconds := m.PromptRow()
+		for range 8 {
+			m.ObservePass(8, ms(10*pass(8)))
+		}
+		near(t, fmt.Sprintf("seconds of a row of %v", row), m.PromptRow(), seconds, 0.02)
+		row = min(max(row, assumedRow), likelyRow)
+		near(t, fmt.Sprintf("a pass with rows of %v", row), m.Pass(64)/m.Pass(8), pass(64)/pass(8), 0.12)
+	}
+}
+
+// TestFirstPassOfAllHardlyCounts has the first pass of a process take twice as long as later ones.
+func TestFirstPassOfAllHardlyCounts(t *testing.T) {
+	var m Model
+	m.ObservePass(8, ms(20))
+	for range 3 {
+		m.ObservePass(8, ms(10))
+	}
+	near(t, "a pass", 1e3*m.Level()*m.Pass(8), 10, 0.06)
+}
+
 // TestDisturbancesHardlyCount has one prompt and one draft take much longer than those before them, then all drafts:
 // one hardly counts, and a change is learned.
 func TestDisturbancesHardlyCount(t *testing.T) {
@@ -360,8 +387,8 @@ func TestSurprise(t *testing.T) {
 func TestEstimatesOfFixedMeasurements(t *testing.T) {
 	var m Model
 	want := [][]float64{
-		{0.00997770365, 0.0125677171, 1.22959073, 2.51681137, 3.74218618, 4.14483658, 119.567383, 0.247910276, 0.12645411, 0.12645411, 0.243265051, 0.176269169, 0.470114322, 0.000662859381, 0.0024124488, 0.0754161274, 2},
-		{0.0107827571, 0.016018653, 1.23725645, 2.42918786, 3.6954122, 4.11064273, 119.161813, 0.165132006, 0.1037586, 0.1037586, 0.194352129, 0.173063226, 0.392101134, 0.000799747021, 0.00245903856, 0.0776400121, 5},
+		{0.0135882581, 0.00667984773, 1.17068377, 2.06642184, 2.91297, 3.1900006, 82.5713958, 0.301504668, 0.133124423, 0.133124423, 0.258325079, 0.131781987, 0.364681967, 0.000729528336, 0.00219342207, 0.0738765649, 2},
+		{0.0112950357, 0.00947885815, 1.22078775, 2.308339, 3.48164435, 3.86597031, 109.652157, 0.171445948, 0.10338687, 0.10338687, 0.194219367, 0.145211889, 0.419351007, 0.000753157649, 0.00215638885, 0.0713901135, 5},
 	}
 	for i, list := range want {
 		for j := range 12 {

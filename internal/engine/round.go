@@ -177,7 +177,7 @@ func (e *Engine) report(took time.Duration, typical bool) {
 		took = 0
 	}
 	if n := e.tally.Prompt; n == 0 {
-		e.cost().ObservePass(e.tally.Rows, took)
+		e.drafting.controller.ObservePass(e.tally.Rows, took)
 	} else if !e.background.active {
 		e.cost().ObservePrompt(e.tally.Rows-n, n, took)
 	}

@@ -40,6 +40,7 @@ type Controller struct {
 	trial    int                  // drafts of the running trial, or of the last
 	left     int                  // rounds until a trial may begin, with the one that runs; negative: it may
 	runs     int                  // of the batch
+	drafted  bool                 // the last pass had drafts
 	price    float64              // tokens that the time of one level is worth: those of the choice in that time
 	rows     [1 + MaxCopy]float64 // cost of a pass with a number of drafts for each run, in tokens of a run
 
@@ -92,6 +93,16 @@ func (c *Controller) Report(r *Record, o Outcome) {
 			c.calibrations[r.source].count(r.probs[j], hit)
 		}
 	})
+}
+
+// ObservePass reports a pass over a number of rows, none of a prompt. took is 0 if it was not measured. A plain pass right after
+// drafts takes longer than others, so its time does not count.
+func (c *Controller) ObservePass(rows int, took time.Duration) {
+	after := c.drafted
+	if c.drafted = rows > c.runs; after && !c.drafted {
+		took = 0
+	}
+	c.Model.ObservePass(rows, took)
 }
 
 // ObserveDraft reports a call of the drafter of a source. depths are the numbers of tokens that it drafted for each run, 0 for runs

@@ -269,6 +269,27 @@ func TestControllerStartsPlain(t *testing.T) {
 	}
 }
 
+// TestPlainPassAfterDraftsIsNotCounted has plain passes right after drafts take twice as long as others.
+func TestPlainPassAfterDraftsIsNotCounted(t *testing.T) {
+	c, records := NewController(), []*Record{{}, {}}
+	c.Choose([]Run{{}, {}}, records)
+	for range 20 {
+		c.ObservePass(2, 10*time.Millisecond)
+	}
+	before := c.Level() * c.Pass(2)
+	for range 20 {
+		c.ObservePass(6, 14*time.Millisecond)
+		c.ObservePass(2, 20*time.Millisecond)
+	}
+	if after := c.Level() * c.Pass(2); c.Measured(2) != 20 || math.Abs(after/before-1) > 1e-3 {
+		t.Errorf("a plain pass is expected to take %.4f s, before drafts %.4f s", after, before)
+	}
+	c.ObservePass(2, 20*time.Millisecond)
+	if c.Measured(2) != 21 {
+		t.Error("a plain pass after a plain one did not count")
+	}
+}
+
 // TestControllerForgivesTheFirstTime has everything take much longer when it is done for the
 // first time.
 func TestControllerForgivesTheFirstTime(t *testing.T) {

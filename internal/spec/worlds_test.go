@@ -40,6 +40,8 @@ type simulation struct {
 	verify  func(rows int) float64             // milliseconds of a pass
 	head    func(deepest, runs int) float64    // milliseconds of drafting, linear in depth
 	accepts []float64                          // mean chance of draft j if those before it are accepted; the last for all after it
+	texts   func(round int) []float64          // the same by round; nil: always accepts
+	prompt  float64                            // milliseconds of a prompt of 300 rows, the first pass of the process; 0: there is none
 	size    func(round int) int                // sequences
 	speed   func(round int) float64            // factor on all times that are measured; nil: 1
 	steep   func(round int) float64            // factor on the part of a pass that rows after the first add; nil: 1
@@ -197,6 +199,9 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 	birth := func() int { born++; return born }
 	var waiting [][2]int // rows, by drafter
 	var ideal, taken [2]float64
+	if s.prompt > 0 {
+		c.ObservePrompt(0, 300, time.Duration(s.prompt*1e6))
+	}
 	seen, drafted := map[int]int{}, false // passes by size
 	// Measurements and texts are random by round and position: they do not depend on what is chosen.
 	measured := func(round, kind int, ms, speed float64) time.Duration {
@@ -210,6 +215,9 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		return time.Duration(ms * speed * math.Exp(s.noise*rng.NormFloat64()) * 1e6)
 	}
 	for round := range rounds {
+		if s.texts != nil {
+			s.accepts = s.texts(round)
+		}
 		for n := s.size(round); len(records) != n; {
 			if len(records) < n {
 				records, ids, made, waiting = append(records, &Record{}), append(ids, birth()), append(made, 0), append(waiting, [2]int{})
@@ -323,7 +331,12 @@ func simulations() []simulation {
 	fours := func(round int) int { return []int{1, 2, 4}[min(round/100, 2)] }
 	wave := func(round int) int { return 1 + int(3.5*(1+math.Sin(float64(round)/40))) }
 	pairs := func(round int) int { return []int{1, 4, 1, 8, 2}[round/50%5] }
+	kinds := func(round int) []float64 { // texts of 48 tokens
+		return [][]float64{{0.76, 0.75}, {0.62, 0.6}, {0.8, 0.75}, {0.82, 0.8}, {0.8, 0.78}, {0.5, 0.5}}[round/48%6]
+	}
 	return []simulation{
+		{name: "8: embedded, kinds of text", verify: embedded, head: small, accepts: fair, texts: kinds, prompt: 300, size: always(8), noise: 0.03, after: 1.07, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 48},
+		{name: "16: embedded, kinds of text", verify: embedded, head: small, accepts: fair, texts: kinds, prompt: 300, size: always(16), noise: 0.03, after: 1.12, first: 1.5, choice: 0.24, again: 0.025, prob: calibrated, length: 48},
 		{name: "1: cheap rows, good head", verify: linear(0.03), head: head(0.05, 0), accepts: []float64{0.9}, size: always(1), noise: 0.1},
 		{name: "1: cheap rows, fair head", verify: linear(0.05), head: head(0.15, 0), accepts: []float64{0.73, 0.76, 0.8}, size: always(1), noise: 0.1},
 		{name: "1: expensive head", verify: linear(0.1), head: head(0.35, 0), accepts: []float64{0.7, 0.7, 0.6}, size: always(1), noise: 0.1},
@@ -386,9 +399,9 @@ func simulations() []simulation {
 		{name: "4: h200, two slow passes", verify: h200, head: h200call, accepts: good, size: always(4), noise: 0.01, records: true, replay: 1.5, replays: 1, chained: true, prob: calibrated, length: 192},
 		{name: "4: h200, 2b", verify: h200small, head: call, accepts: good, size: always(4), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "1: embedded, stops", verify: embedded, head: small, accepts: good, size: always(1), noise: 0.3, stops: 0.05, first: 1.5, again: 0.025, choice: 0.02, prob: calibrated, length: 100},
-		{name: "8: embedded", verify: embedded, head: small, accepts: fair, size: always(8), noise: 0.08, after: 1.07, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 100},
-		{name: "16: embedded", verify: embedded, head: small, accepts: fair, size: always(16), noise: 0.08, after: 1.12, first: 1.5, choice: 0.24, again: 0.025, prob: calibrated, length: 100},
-		{name: "8: embedded, good head", verify: embedded, head: small, accepts: good, size: always(8), noise: 0.08, after: 1.1, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 100},
+		{name: "8: embedded", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.07, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 100},
+		{name: "16: embedded", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(16), noise: 0.08, after: 1.12, first: 1.5, choice: 0.24, again: 0.025, prob: calibrated, length: 100},
+		{name: "8: embedded, good head", verify: embedded, head: small, accepts: good, prompt: 300, size: always(8), noise: 0.08, after: 1.1, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 100},
 		{name: "4: after drafts", verify: cpu, head: slow, accepts: fair, size: always(4), noise: 0.08, after: 1.2, length: 100},
 		{name: "1: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
 	}
@@ -526,7 +539,7 @@ func TestSourcesCompete(t *testing.T) {
 }
 
 // TestTrialsCostLittle has the first 150 rounds of a process with batches of the embedded model, in which drafts do not
-// pay: trials cost 3 % of them, most for passes whose sizes were seldom measured.
+// pay: trials cost 2 % of them, most for passes whose sizes were seldom measured.
 func TestTrialsCostLittle(t *testing.T) {
 	for _, s := range simulations() {
 		if s.name != "8: embedded" && s.name != "16: embedded" {
@@ -540,7 +553,7 @@ func TestTrialsCostLittle(t *testing.T) {
 			mean += share / seeds
 		}
 		t.Logf("%s: %.4f of plain decoding", s.name, mean)
-		if mean < 0.97 {
+		if mean < 0.978 {
 			t.Errorf("%s: %.4f of plain decoding", s.name, mean)
 		}
 	}
