@@ -125,7 +125,7 @@ test-vulkan: ## run the tests of the Vulkan backend on the machine's first Vulka
 kernels: ## compile the CUDA kernels to PTX; NVCC=path of nvcc, of CUDA 11.8 for what is committed (kernels/Dockerfile)
 	internal/backend/cuda/kernels/build.sh
 
-kernels-vulkan: ## compile the Vulkan kernels to SPIR-V; GLSLANG=path of glslangValidator 12 or later
+kernels-vulkan: ## compile the Vulkan kernels to SPIR-V; GLSLANG=path of glslangValidator 14 or later
 	internal/backend/vulkan/kernels/build.sh
 
 # Most of this stage is compiling, the standard library too: without debug information it takes a

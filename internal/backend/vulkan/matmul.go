@@ -1,6 +1,7 @@
 package vulkan
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -191,11 +192,15 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 		return
 	}
 	if in.rows > strip && w.tiled() {
-		deep := 1
-		for deep < 8 && 16*deep < in.rows {
+		deep := cmp.Or(b.deep, 1)
+		for b.deep == 0 && deep < 8 && 16*deep < in.rows {
 			deep *= 2
 		}
-		name, tiles = fmt.Sprintf("product_tile:%d", deep), (tiles+tileOutputs/kernel.Tile-1)/(tileOutputs/kernel.Tile)
+		name = fmt.Sprintf("product_tile:%d", deep)
+		if b.matrix > 0 && deep > 1 && w.l.Group%b.matrix == 0 {
+			name = fmt.Sprintf("product_matrix:%d,%d", deep, b.matrix)
+		}
+		tiles = (tiles + tileOutputs/kernel.Tile - 1) / (tileOutputs / kernel.Tile)
 		launch(0, in.rows, (in.rows+16*deep-1)/(16*deep))
 		return
 	}

@@ -147,6 +147,50 @@ func (b *Backend) probe(x, y, z []float32) (string, error) {
 	return "", nil
 }
 
+// probeMatrix compares a product of cooperative matrices of signed bytes, and has them used if it is exact. It returns the places of
+// sums that are wrong, 16 times the row and the output.
+func (b *Backend) probeMatrix() (wrong []int, err error) {
+	depth := b.info.Matrix
+	if depth == 0 {
+		return nil, nil
+	}
+	rng, codes := rand.New(rand.NewPCG(5, 6)), make([]byte, 2*16*depth)
+	for i := range codes {
+		codes[i] = byte(rng.Uint32())
+	}
+	at, err := b.memory.Alloc(int64(len(codes)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { b.fail(b.memory.Free(at)) }()
+	dst, err := b.memory.Alloc(4 * 256)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { b.fail(b.memory.Free(dst)) }()
+	if err := b.send(at, codes); err != nil {
+		return nil, err
+	}
+	b.launch(fmt.Sprintf("probe_matrix:0,%d", depth), [3]int{1, 1, 1}, at, dst)
+	data, err := b.read(dst, 4*256)
+	if err != nil {
+		return nil, err
+	}
+	for i := range 256 {
+		sum := int32(0)
+		for k := range depth {
+			sum += int32(int8(codes[i/16*depth+k])) * int32(int8(codes[(16+i%16)*depth+k]))
+		}
+		if int32(binary.LittleEndian.Uint32(data[4*i:])) != sum {
+			wrong = append(wrong, i)
+		}
+	}
+	if wrong == nil {
+		b.matrix = depth
+	}
+	return wrong, nil
+}
+
 // openOn opens the device of a number, as of backend.Options, or the first usable one, at the cheapest level that the probe finds exact.
 // Unless a device was named it opens the first discrete GPU that is not refused.
 func openOn(d driver.Driver, o Options, levels []Level) (*Backend, error) {
@@ -202,9 +246,15 @@ func openDevice(d driver.Driver, i int, info driver.Info, o Options, levels []Le
 		_ = dev.Close() // err came first
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
-	if o.Prove {
+	wrong, err := b.probeMatrix()
+	if wrong != nil {
+		b.opts.Log.Warn("vulkan: cooperative matrices of the device are wrong and not used", "device", info.Name, "sums", len(wrong))
+	}
+	switch {
+	case err != nil: // it is returned
+	case o.Prove:
 		err = b.prove(levels)
-	} else {
+	default:
 		err = b.Probe(levels)
 	}
 	if err != nil {

@@ -3,6 +3,8 @@
 package vulkan
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -95,5 +97,98 @@ func TestTilesHaveTheBitsOfTheCPU(t *testing.T) {
 			}
 		}
 		b.Unload(own)
+	}
+}
+
+// TestMatricesAreExact prints which sums of cooperative matrices are wrong, as rows of outputs.
+func TestMatricesAreExact(t *testing.T) {
+	b := open(t)
+	t.Logf("cooperative matrices of %d columns; 0: none", b.info.Matrix)
+	wrong, err := b.probeMatrix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wrong == nil {
+		return
+	}
+	rows := bytes.Repeat([]byte("................\n"), 16)
+	for _, i := range wrong {
+		rows[i/16*17+i%16] = 'x'
+	}
+	t.Errorf("%d of 256 sums are wrong:\n%s", len(wrong), rows)
+}
+
+// BenchmarkTiles multiplies rows with matrices of Qwen3.5 9B, by every kernel for many rows, and reports operations in a second.
+func BenchmarkTiles(b *testing.B) {
+	dev, err := Open(Options{}, levels())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer dev.Close() //nolint:errcheck // the process ends
+	depth := dev.matrix
+	for _, shape := range [][2]int{{24576, 4096}, {12288, 4096}, {4096, 4096}, {4096, 12288}} {
+		m := dtype.Matrix{Rows: shape[0], Cols: shape[1], Type: dtype.BF16, Data: make([]byte, 2*shape[0]*shape[1])}
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i := range m.Rows * m.Cols {
+			binary.LittleEndian.PutUint16(m.Data[2*i:], uint16(0x3c00+rng.IntN(512)+rng.IntN(2)<<15))
+		}
+		q, err := dtype.Quantize(&m, 4, 64, dtype.BF16)
+		if err != nil {
+			b.Fatal(err)
+		}
+		w, err := dev.Load(backend.Int8, q)
+		if err != nil {
+			b.Fatal(err)
+		}
+		x, err := dev.Alloc(dtype.F32, 512, shape[1])
+		if err != nil {
+			b.Fatal(err)
+		}
+		dst, err := dev.Alloc(dtype.F32, 512, shape[0])
+		if err != nil {
+			b.Fatal(err)
+		}
+		list := make([]float32, 512*shape[1])
+		for i := range list {
+			list[i] = float32(rng.NormFloat64())
+		}
+		if err := dev.Write(x, list); err != nil {
+			b.Fatal(err)
+		}
+		for _, kernel := range []struct {
+			matrix bool
+			deep   int
+		}{{false, 2}, {false, 4}, {false, 8}, {true, 2}, {true, 4}, {true, 8}} {
+			if kernel.matrix && depth == 0 {
+				continue
+			}
+			for _, n := range []int{64, 512} {
+				b.Run(fmt.Sprintf("%dx%d/matrix=%t/deep=%d/rows=%d", shape[0], shape[1], kernel.matrix, kernel.deep, n), func(b *testing.B) {
+					dev.matrix, dev.deep = 0, kernel.deep
+					if kernel.matrix {
+						dev.matrix = depth
+					}
+					multiply := func(times int) {
+						dev.begin()
+						own, known := dev.weight(w), []rows{}
+						in := dev.prepare(x.RowRange(0, n), own, &known)
+						for range times {
+							dev.multiply(in, own, 0, &backend.Product{Dst: dst.RowRange(0, n), W: w}, 0, own.l.Tiles, routed{})
+						}
+						if err := dev.wait(); err != nil {
+							b.Fatal(err)
+						}
+					}
+					multiply(1)
+					b.ResetTimer()
+					multiply(b.N)
+					b.ReportMetric(2*float64(b.N)*float64(n)*float64(shape[0])*float64(shape[1])/b.Elapsed().Seconds()/1e12, "TOPS")
+				})
+			}
+		}
+		dev.matrix = depth
+		dev.Free(x)
+		dev.Free(dst)
+		dev.Unload(w)
 	}
 }

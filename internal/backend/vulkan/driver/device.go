@@ -212,6 +212,17 @@ func (k *kernel) Close() {
 	}
 }
 
+// cooperates reports whether a module has cooperative matrices.
+func cooperates(code []uint32) bool {
+	const header, capability, matrices = 5, 2<<16 | 17, 6022
+	for at := header; at+1 < len(code) && code[at] == capability; at += 2 {
+		if code[at+1] == matrices {
+			return true
+		}
+	}
+	return false
+}
+
 func (d *device) Kernel(code, constants []uint32) (Kernel, error) {
 	module, pipe := new(handle), new(handle)
 	if err := d.do(createShaderModule, d.handle, uintptr(unsafe.Pointer(&shaderModuleCreateInfo{sType: 16, size: uint64(4 * len(code)), code: &code[0]})), 0, uintptr(unsafe.Pointer(module))); err != nil {
@@ -219,6 +230,10 @@ func (d *device) Kernel(code, constants []uint32) (Kernel, error) {
 	}
 	info := &computePipelineCreateInfo{sType: 29, layout: d.layout, index: -1}
 	info.stage = pipelineShaderStageCreateInfo{sType: 18, stage: computeStage, module: *module, name: name("main")}
+	if cooperates(code) {
+		const full = 2
+		info.stage.flags, info.stage.next = full, unsafe.Pointer(&requiredSubgroupSizeInfo{sType: 1000225001, size: subgroup})
+	}
 	if len(constants) > 0 {
 		entries := make([]specializationMapEntry, len(constants))
 		for i := range entries {

@@ -26,6 +26,7 @@ type Info struct {
 	Memory  int64    // of the device, bytes
 	Kind    Kind
 	Float64 bool     // arithmetic of 64 bits
+	Matrix  int      // columns of cooperative matrices of signed bytes with 16 rows; 0: there are none that kernels can use
 	Keeps   Controls // what the device can promise for float32
 	Missing string   // what the kernels need and the device lacks; "": nothing
 }
@@ -73,6 +74,7 @@ type Device interface {
 	// Unpin frees the memory of Pin.
 	Unpin(at Ptr) error
 	// Kernel compiles a module of SPIR-V whose entry is called main, with specialization constants 0, 1, and so on.
+	// Subgroups of a module with cooperative matrices are full and have 32 threads.
 	Kernel(code, constants []uint32) (Kernel, error)
 	// Commands returns an empty command buffer.
 	Commands() (Commands, error)

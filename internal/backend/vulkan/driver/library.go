@@ -124,6 +124,7 @@ type library struct {
 	table
 	instance uintptr
 	devices  []uintptr
+	matrices uintptr // the function that lists cooperative matrices; 0: there is none
 }
 
 // Library opens the system's Vulkan loader, which finds the drivers of GPUs. If there is none, the error says so.
@@ -152,6 +153,7 @@ func Library() (Driver, error) {
 			return nil, fmt.Errorf("%s has no %s: install a newer one (Vulkan %s)", libraryName, functions[f], APIVersion(minAPI))
 		}
 	}
+	l.matrices = l.address(find, l.instance, uintptr(unsafe.Pointer(name("vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"))))
 	count := new(uint32)
 	if err := l.do(enumeratePhysicalDevices, l.instance, uintptr(unsafe.Pointer(count)), 0); err != nil {
 		return nil, err
@@ -171,6 +173,7 @@ type features struct {
 	v11  physicalDeviceVulkan11Features
 	v12  physicalDeviceVulkan12Features
 	v13  physicalDeviceVulkan13Features
+	coop physicalDeviceCooperativeMatrixFeatures // only of devices with this extension
 }
 
 // Features by their places in the structures.
@@ -180,14 +183,21 @@ const (
 	shaderInt64        = 40 // core
 	storage16          = 0  // 1.1
 	storage8           = 2  // 1.2
+	shaderInt8         = 8  // 1.2
 	timelineSemaphore  = 37 // 1.2
 	bufferAddress      = 38 // 1.2
+	memoryModel        = 41 // 1.2
+	subgroupSize       = 7  // 1.3
+	fullSubgroups      = 8  // 1.3
 	dotProduct         = 13 // 1.3
 )
 
 func (l *library) features(device uintptr) *features {
 	f := &features{}
 	f.v13.sType = 53
+	if l.extension(device, matrixExtension) {
+		f.coop.sType, f.v13.next = 1000506000, unsafe.Pointer(&f.coop)
+	}
 	f.v12.sType, f.v12.next = 51, unsafe.Pointer(&f.v13)
 	f.v11.sType, f.v11.next = 49, unsafe.Pointer(&f.v12)
 	f.core.sType, f.core.next = 1000059000, unsafe.Pointer(&f.v11)
@@ -220,7 +230,7 @@ func (l *library) describe(device uintptr) Info {
 		return i
 	}
 	f := l.features(device)
-	i.Float64 = f.core.of[shaderFloat64] != 0
+	i.Float64, i.Matrix = f.core.of[shaderFloat64] != 0, l.matrix(device, f)
 	for _, need := range []struct {
 		has  uint32
 		what string
@@ -249,6 +259,43 @@ func (l *library) period(device uintptr) float32 {
 	p := &physicalDeviceProperties2{sType: 1000059001}
 	l.run(getProperties, device, uintptr(unsafe.Pointer(p)))
 	return math.Float32frombits(binary.LittleEndian.Uint32(p.limits[at:]))
+}
+
+// matrixExtension is that of cooperative matrices.
+const matrixExtension = "VK_KHR_cooperative_matrix"
+
+// subgroup is the threads of a subgroup in kernels with cooperative matrices.
+const subgroup = 32
+
+// matrix is Info.Matrix of a device. Kernels with cooperative matrices have at most 48 KB of shared memory.
+func (l *library) matrix(device uintptr, f *features) int {
+	sizes := &physicalDeviceSubgroupSizeControlProperties{sType: 1000225000}
+	p := &physicalDeviceProperties2{sType: 1000059001, next: unsafe.Pointer(sizes)}
+	l.run(getProperties, device, uintptr(unsafe.Pointer(p)))
+	runtime.KeepAlive(p)
+	const sharedMemory = 216 // of VkPhysicalDeviceLimits
+	if l.matrices == 0 || f.coop.matrix == 0 || f.v12.of[memoryModel] == 0 || f.v12.of[shaderInt8] == 0 || f.v13.of[subgroupSize] == 0 || f.v13.of[fullSubgroups] == 0 ||
+		sizes.least > subgroup || sizes.most < subgroup || sizes.stages&computeStage == 0 || binary.LittleEndian.Uint32(p.limits[sharedMemory:]) < 48<<10 {
+		return 0
+	}
+	count := new(uint32)
+	l.address(l.matrices, device, uintptr(unsafe.Pointer(count)), 0)
+	if *count == 0 {
+		return 0
+	}
+	list := make([]cooperativeMatrixProperties, *count)
+	for i := range list {
+		list[i].sType = 1000506001
+	}
+	l.address(l.matrices, device, uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(&list[0])))
+	most := uint32(0)
+	for _, m := range list {
+		const int8_, int32_, ofSubgroup = 3, 5, 3
+		if m.m == 16 && m.n == 16 && (m.k == 16 || m.k == 32) && m.a == int8_ && m.b == int8_ && m.c == int32_ && m.result == int32_ && m.saturates == 0 && m.scope == ofSubgroup {
+			most = max(most, m.k)
+		}
+	}
+	return int(most)
 }
 
 // text is a name that C has written.
@@ -323,9 +370,12 @@ func (l *library) Open(i int) (Device, error) {
 	priority := float32(1)
 	queue := &deviceQueueCreateInfo{sType: 2, family: family, count: 1, priorities: &priority}
 	info := &deviceCreateInfo{sType: 3, next: unsafe.Pointer(&f.core), queues: 1, queue: queue}
-	if budget := "VK_EXT_memory_budget"; l.extension(physical, budget) {
-		names := &[1]*byte{name(budget)}
-		info.extensions, info.names = 1, unsafe.Pointer(names)
+	names := new([2]*byte)
+	for _, extension := range []string{"VK_EXT_memory_budget", matrixExtension} {
+		if l.extension(physical, extension) {
+			names[info.extensions] = name(extension)
+			info.extensions, info.names = info.extensions+1, unsafe.Pointer(names)
+		}
 	}
 	h := new(uintptr)
 	if err := l.do(createDevice, physical, uintptr(unsafe.Pointer(info)), 0, uintptr(unsafe.Pointer(h))); err != nil {

@@ -104,6 +104,28 @@ type (
 		next  pointer
 		of    [15]uint32
 	}
+	physicalDeviceCooperativeMatrixFeatures struct {
+		sType            uint32
+		next             pointer
+		matrix, robustly uint32
+	}
+	cooperativeMatrixProperties struct {
+		sType                 uint32
+		next                  pointer
+		m, n, k               uint32
+		a, b, c, result       uint32
+		saturates, scope, pad uint32
+	}
+	physicalDeviceSubgroupSizeControlProperties struct {
+		sType                       uint32
+		next                        pointer
+		least, most, groups, stages uint32
+	}
+	requiredSubgroupSizeInfo struct {
+		sType uint32
+		next  pointer
+		size  uint32
+	}
 	memoryType struct{ flags, heap uint32 }
 	memoryHeap struct {
 		size  uint64

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiles the kernels to SPIR-V. GLSLANG names the compiler: glslangValidator 12 or later.
+# Compiles the kernels to SPIR-V. GLSLANG names the compiler: glslangValidator 14 or later, for cooperative matrices.
 set -eu
 cd "$(dirname "$0")"
 out=$(mktemp -d)

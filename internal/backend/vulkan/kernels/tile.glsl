@@ -41,7 +41,7 @@ void fetch(Weight w, int first) {
     int i = t + 256 * n, row = firstRow() + i / 4, column = first + i % 4 * 16;
     nextRows[n] = i < 64 * DEEP && row < g.rows && column < all ? Quads(uint64_t(g.codes) + uint64_t(row) * uint64_t(g.codeStride) + uint64_t(column)).v[0] : uvec4(0u);
   }
-  int r = t & 15, pair = t >> 4 & 7, column = first + 8 * pair;
+  int r = t >> 2 & 15, pair = t & 3 | t >> 4 & 4, column = first + 8 * pair;
   for (int n = 0; n < 4; n++) {
     int tile = tileAt(2 * n + (t >> 7));
     nextOutputs[2 * n] = nextOutputs[2 * n + 1] = 0u;
@@ -67,9 +67,9 @@ void store(Weight w, int first) {
     rowCodes[i / 4 * STRIDE + i % 4] = codes;
     partial[i / 4][i % 4] = DOT(codes.x, 0x01010101u) + DOT(codes.y, 0x01010101u) + DOT(codes.z, 0x01010101u) + DOT(codes.w, 0x01010101u);
   }
-  int pair = t >> 4 & 7;
+  int pair = t & 3 | t >> 4 & 4;
   for (int n = 0; n < 4; n++) {
-    int to = ((2 * n + (t >> 7)) * 16 + (t & 15)) * STRIDE + pair / 2, odd = 2 * (pair & 1);
+    int to = ((2 * n + (t >> 7)) * 16 + (t >> 2 & 15)) * STRIDE + pair / 2, odd = 2 * (pair & 1);
     outputCodes[to][odd] = nextOutputs[2 * n], outputCodes[to][odd + 1] = nextOutputs[2 * n + 1];
   }
   if (first % w.group != 0) return;

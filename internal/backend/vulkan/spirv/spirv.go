@@ -244,7 +244,7 @@ func Check(m Module) error {
 			floats[i.words[1]] = true
 		case i.op == opDecorate && i.words[2] == noContraction:
 			exact[i.words[1]] = true
-		case i.op == opCapability && i.words[1] >= 61 && i.words[1] <= 68:
+		case i.op == opCapability && i.words[1] > 61 && i.words[1] <= 68:
 			return fmt.Errorf("capability %d, of operations on subgroups", i.words[1])
 		}
 	}
