@@ -3,6 +3,7 @@
 package vulkan
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,9 @@ func TestModulesAreValid(t *testing.T) {
 			if err := os.WriteFile(file, bytesOf(m), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if out, err := exec.CommandContext(t.Context(), "spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", file).CombinedOutput(); err != nil {
+			if out, err := exec.CommandContext(t.Context(), "spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", file).CombinedOutput(); bytes.Contains(out, []byte("Invalid capability operand: 6022")) {
+				t.Logf("%s has cooperative matrices, which this version of spirv-val does not know", name)
+			} else if err != nil {
 				t.Errorf("%s, float64 %t: %v: %s", name, info.Float64, err, out)
 			}
 		}
