@@ -15,7 +15,7 @@ import (
 )
 
 // protocol is the version of the frames, their fields and their order.
-const protocol = 4
+const protocol = 5
 
 // A frame is the length of all that follows, a kind, a number that depends on the kind, and fields.
 const (
@@ -357,8 +357,9 @@ func (f *frames) next() (kind uint8, number uint64, body []byte, err error) {
 }
 
 // bytesOf is the same memory as bytes: all processors that Go code of this program runs on are little-endian.
-func bytesOf[T float32 | int32](x []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+func bytesOf[T byte | float32 | int32](x []T) []byte {
+	var one T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(one)))
 }
 
 // pieces calls f for parts of a tensor of at most pieceBytes, row after row.

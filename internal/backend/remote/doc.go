@@ -9,9 +9,9 @@
 // of Backend that read, and Load. Errors of what is queued come with the next answer. The other connection carries a ping
 // each second, which is answered however long the device computes and however much is being sent.
 //
-// A sequence is a handle: its pages are added to a table on the node as it grows, and a pass names it with its counts. A pass
-// whose shape is new carries its operations, once. The node checks them, records them, and computes later passes of the
-// shape from their lists, which are checked each time. So a round is one frame, and a rollback is Seq.Accepted in it.
+// A sequence is a handle: the node has its pages and recurrent states, which the leader sends again when they have changed, and a pass
+// names it with its counts. A pass whose shape is new carries its operations, once. The node checks them, records them, and computes
+// later passes of the shape from their lists, which are checked each time. So a round is one frame, and a rollback is Seq.Accepted in it.
 //
 // Load names matrices by SHA-256 digests of their format, shape and bytes. A node uses its own copy if it has one, and the
 // leader sends the others, whose digests the node compares.

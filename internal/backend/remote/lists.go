@@ -163,12 +163,7 @@ func (c *coder) rows(s *backend.Seq) {
 	})
 }
 
-// table, page and recurrent list the state of a sequence, which passes change.
-func (c *coder) table(w *backend.Window) {
-	c.size(&w.First)
-	list(c, &w.Pages, (*coder).page)
-}
-
+// page and recurrent list parts of the state of a sequence.
 func (c *coder) page(t *backend.Tensor) {
 	c.tensor(t)
 	c.changes(t)

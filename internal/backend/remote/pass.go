@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -21,53 +22,40 @@ type sent struct {
 	uses       uses
 }
 
-// table is the state of a sequence as the node has it. Pages are added as the sequence grows, and released behind windows.
+// table is the state of a sequence as the node has it.
 type table struct {
 	number uint64
-	tables []backend.Window // Seq.Pages, and then Seq.Windows
-	delta  []backend.Recurrent
+	seq    backend.Seq // its pages and recurrent layers
 	used   int64
-	keys   []backend.Memory // by which it is found
+	key    any // memory by which it is found
 	uses   uses
+}
+
+// fields lists the state, which passes change.
+func (t *table) fields(c *coder) {
+	c.uses = t.uses
+	list(c, &t.seq.Pages, (*coder).page)
+	list(c, &t.seq.Windows, func(c *coder, w *backend.Window) {
+		c.size(&w.First)
+		list(c, &w.Pages, (*coder).page)
+	})
+	list(c, &t.seq.Delta, (*coder).recurrent)
+	c.uses = nil
 }
 
 // entries is how much of the limit of a node a table takes.
 func (t *table) entries() int {
-	n := len(t.tables) + len(t.delta)
-	for i := range t.tables {
-		n += len(t.tables[i].Pages)
+	n := 1 + len(t.seq.Windows) + len(t.seq.Delta)
+	for range t.seq.AllPages {
+		n++
 	}
 	return n
 }
 
-// extend adds what beyond returned.
-func (t *table) extend(more []backend.Window) {
-	for len(t.tables) < len(more) {
-		t.tables = append(t.tables, backend.Window{})
-	}
-	for i := range more {
-		w := &t.tables[i]
-		released := min(max(more[i].First-w.First, 0), len(w.Pages))
-		w.First, w.Pages = more[i].First, append(slices.Delete(w.Pages, 0, released), more[i].Pages...)
-	}
-}
-
-// beyond appends to dst what a sequence has beyond the pages of the table. It is not ok if the sequence lacks some that it has
-// not released.
-func (t *table) beyond(dst []backend.Window, s *backend.Seq) (more []backend.Window, news, ok bool) {
-	for i := range 1 + len(s.Windows) {
-		first, pages := s.Table(&backend.Place{Window: i})
-		if i < len(t.tables) {
-			w := &t.tables[i]
-			kept := w.Pages[min(max(first-w.First, 0), len(w.Pages)):]
-			if first < w.First || len(kept) > len(pages) || !slices.Equal(kept, pages[:len(kept)]) {
-				return dst, false, false
-			}
-			pages, news = pages[len(kept):], news || first > w.First
-		}
-		dst, news = append(dst, backend.Window{First: first, Pages: pages}), news || len(pages) > 0
-	}
-	return dst, news, true
+// is reports whether a sequence has the state.
+func (t *table) is(s *backend.Seq) bool {
+	return slices.Equal(t.seq.Pages, s.Pages) && slices.Equal(t.seq.Delta, s.Delta) &&
+		slices.EqualFunc(t.seq.Windows, s.Windows, func(a, b backend.Window) bool { return a.First == b.First && slices.Equal(a.Pages, b.Pages) })
 }
 
 // passes is the recordings and the states of sequences that the node has.
@@ -77,19 +65,17 @@ type passes struct {
 	recordings map[backend.Shape]*sent
 	operations int   // of all recordings
 	clock      int64 // passes so far
-	tables     map[backend.Memory]*table
-	all        []*table
+	tables     map[any]*table
 
 	ops   coder    // operations that are written
 	whole int      // bytes of complete ones
 	now   *sent    // is being recorded; nil: none is
 	batch []uint64 // numbers of the tables of a pass
-	more  []backend.Window
 }
 
 // clear forgets everything, as a new session does.
 func (p *passes) clear() {
-	p.recordings, p.tables, p.all, p.operations = map[backend.Shape]*sent{}, map[backend.Memory]*table{}, nil, 0
+	p.recordings, p.tables, p.operations = map[backend.Shape]*sent{}, map[any]*table{}, 0
 	p.kept.Store(0)
 }
 
@@ -218,7 +204,7 @@ func (s *passes) forget(d *Device, h *handle) {
 			d.drop(key)
 		}
 	}
-	for _, t := range slices.Clone(s.all) {
+	for _, t := range s.tables {
 		if _, ok := t.uses[h]; ok {
 			d.dropTable(t)
 		}
@@ -256,7 +242,7 @@ func (d *Device) tables(batch []backend.Seq) {
 	}
 }
 
-// table is the number of a sequence's state on the node, which is told what is new of it. 0: there is no state.
+// table is the number of a sequence's state on the node, which is told it again when it has changed. 0: there is no state.
 func (d *Device) table(s *backend.Seq) uint64 {
 	x := &d.passes
 	// Only this sequence writes to its recurrent memory and to the page of its next position.
@@ -269,31 +255,32 @@ func (d *Device) table(s *backend.Seq) uint64 {
 	if keys[0] == nil {
 		return 0
 	}
-	for i, key := range keys {
+	for _, key := range keys {
 		t := x.tables[key]
 		if key == nil || t == nil || t.used == x.clock {
 			continue
 		}
-		more, news, ok := t.beyond(x.more[:0], s)
-		if x.more = more; ok && slices.Equal(t.delta, s.Delta) {
-			if t.used = x.clock; news {
-				d.hand(t, more, nil)
-			}
-			if i > 0 {
-				x.find(t, keys[0])
-			}
+		if t.is(s) {
+			t.used = x.clock
 			return t.number
 		}
 		d.dropTable(t)
 	}
-	if len(x.all) >= keptTables {
-		d.dropTable(slices.MinFunc(x.all, func(a, b *table) int { return int(a.used - b.used) }))
+	if len(x.tables) >= keptTables {
+		d.dropTable(slices.MinFunc(slices.Collect(maps.Values(x.tables)), func(a, b *table) int { return int(a.used - b.used) }))
 	}
-	t := &table{number: d.next(), used: x.clock, uses: uses{}}
-	x.all = append(x.all, t)
-	x.find(t, keys[0])
-	x.more, _, _ = t.beyond(x.more[:0], s)
-	d.hand(t, x.more, s.Delta)
+	t := &table{number: d.next(), used: x.clock, key: keys[0], uses: uses{}}
+	t.seq.Pages, t.seq.Delta = slices.Clone(s.Pages), slices.Clone(s.Delta)
+	for _, w := range s.Windows {
+		t.seq.Windows = append(t.seq.Windows, backend.Window{First: w.First, Pages: slices.Clone(w.Pages)})
+	}
+	if x.tables[t.key] != nil { // of another sequence of the pass
+		t.key = t
+	}
+	x.tables[t.key] = t
+	at := d.out.begin(frameTable, t.number)
+	t.fields(&d.out)
+	d.queued(at)
 	return t.number
 }
 
@@ -307,33 +294,8 @@ func pageOf(s *backend.Seq, pos int) backend.Memory {
 	return nil
 }
 
-// find has a table found by memory.
-func (s *passes) find(t *table, key backend.Memory) {
-	t.keys = append(t.keys, key)
-	s.tables[key] = t
-}
-
-// hand tells the node of more state of a sequence.
-func (d *Device) hand(t *table, more []backend.Window, delta []backend.Recurrent) {
-	c := &d.out
-	at := c.begin(frameTable, t.number)
-	c.uses = t.uses
-	list(c, &more, (*coder).table)
-	list(c, &delta, (*coder).recurrent)
-	c.uses = nil
-	d.queued(at)
-	t.extend(more)
-	t.delta = append(t.delta, delta...)
-}
-
 func (d *Device) dropTable(t *table) {
-	s := &d.passes
-	s.all = slices.DeleteFunc(s.all, func(x *table) bool { return x == t })
-	for _, key := range t.keys {
-		if s.tables[key] == t {
-			delete(s.tables, key)
-		}
-	}
+	delete(d.passes.tables, t.key)
 	t.uses.release()
 	d.queued(d.out.begin(frameDrop, t.number))
 }

@@ -10,33 +10,16 @@ type recording struct {
 	queue func()
 }
 
-// table changes the state of a sequence: pages are added and released, and at its first time recurrent layers are added.
+// table takes the state of a sequence.
 func (x *session) table(number uint64, c *coder) error {
-	t := x.tables[number]
-	if t == nil {
-		if number == 0 || len(x.tables) >= maxTables {
-			return fatalf("more than %d sequences", maxTables)
-		}
-		t = &table{uses: uses{}, tables: make([]backend.Window, 0, 1)}
+	t := &table{uses: uses{}}
+	if t.fields(c); c.err != nil {
+		return c.err
 	}
-	var more []backend.Window
-	var delta []backend.Recurrent
-	c.uses = t.uses
-	list(c, &more, (*coder).table)
-	list(c, &delta, (*coder).recurrent)
-	had := len(t.tables)
-	if had > 0 && (had != len(more) || len(delta) > 0) || len(more) == 0 || more[0].First > 0 {
-		c.fail()
-		t.uses.release()
-		return nil
+	if x.entries += t.entries(); number == 0 || x.tables[number] != nil || len(x.tables) >= maxTables || x.entries > maxEntries {
+		return fatalf("%w: state %d of a sequence, or more than %d with %d pages", errFrame, number, maxTables, maxEntries)
 	}
 	x.tables[number] = t
-	x.entries -= t.entries()
-	t.extend(more)
-	t.delta = append(t.delta, delta...)
-	if x.entries += t.entries(); x.entries > maxEntries {
-		return fatalf("sequences with more than %d pages", maxEntries)
-	}
 	return nil
 }
 
@@ -59,7 +42,7 @@ func (x *session) readLists(c *coder) *backend.Pass {
 		c.rows(s)
 		s.Pages, s.Windows, s.Delta = nil, nil, nil
 		if t := x.tables[number]; t != nil {
-			s.Pages, s.Windows, s.Delta = t.tables[0].Pages, t.tables[1:], t.delta
+			s.Pages, s.Windows, s.Delta = t.seq.Pages, t.seq.Windows, t.seq.Delta
 		} else if number != 0 {
 			c.fail()
 		}

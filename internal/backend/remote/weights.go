@@ -82,42 +82,32 @@ func hostBytes(m *dtype.Matrix) int64 {
 	return int64(m.Rows) * int64(n)
 }
 
-// takeMemory gives a matrix of a form memory for its bytes.
-func takeMemory(m *dtype.Matrix) {
-	m.Data = make([]byte, m.Rows*m.RowBytes())
-	if n := m.Rows * m.ScaleRowBytes(); n > 0 {
-		m.Scales = make([]byte, n)
-	}
+// parts are the bytes of a matrix, in the order in which they cross. A form is given memory for them.
+func parts(m *dtype.Matrix) [][]byte {
+	list := [][]byte{part(&m.Data, m.Rows*m.RowBytes()), part(&m.Scales, m.Rows*m.ScaleRowBytes())}
 	if m.Format == dtype.Affine {
-		m.Biases = make([]byte, len(m.Scales))
+		list = append(list, part(&m.Biases, len(m.Scales)))
 	}
 	if m.Zeros != nil {
-		m.Zeros = make([]byte, m.Rows*m.ZeroRowBytes())
+		list = append(list, part(&m.Zeros, m.Rows*m.ZeroRowBytes()))
 	}
-	if m.Input == nil {
-		return
+	switch in := m.Input; {
+	case in == nil:
+	case in.Rotation == nil:
+		list = append(list, part(&in.Order, m.Cols))
+	default:
+		r, n := in.Rotation, in.Rotation.Rounds*m.Cols
+		list = append(list, part(&r.Scales, m.Cols), part(&r.Pairs, n), part(&r.Cos, n/2), part(&r.Sin, n/2))
 	}
-	if r := m.Input.Rotation; r != nil {
-		n := r.Rounds * m.Cols
-		r.Scales, r.Pairs, r.Cos, r.Sin = make([]float32, m.Cols), make([]byte, n), make([]float32, n/2), make([]float32, n/2)
-	} else {
-		m.Input.Order = make([]int32, m.Cols)
-	}
+	return list
 }
 
-// parts are the bytes of a matrix, in the order in which they cross.
-func parts(m *dtype.Matrix) [][]byte {
-	list := [][]byte{m.Data, m.Scales, nil, m.Zeros}
-	if m.Format == dtype.Affine {
-		list[2] = m.Biases
+// part is a list of n numbers as bytes. There is none in a form.
+func part[T byte | float32 | int32](x *[]T, n int) []byte {
+	if len(*x) != n {
+		*x = make([]T, n)
 	}
-	if m.Input == nil {
-		return list
-	}
-	if r := m.Input.Rotation; r != nil {
-		return append(list, bytesOf(r.Scales), r.Pairs, bytesOf(r.Cos), bytesOf(r.Sin))
-	}
-	return append(list, bytesOf(m.Input.Order))
+	return bytesOf(*x)
 }
 
 // DigestOf is the digest of a matrix.
@@ -152,7 +142,6 @@ func ReadMatrix(r io.Reader, size int64) (m dtype.Matrix, err error) {
 	if hostBytes(&m)+m.InputBytes() > size {
 		return m, io.ErrUnexpectedEOF
 	}
-	takeMemory(&m)
 	size -= int64(formBytes)
 	for _, part := range parts(&m) {
 		if _, err := io.ReadFull(r, part); err != nil {
@@ -335,9 +324,7 @@ func (x *session) load(number uint64, c *coder) error {
 			}
 		}
 		missing = append(missing, int32(i))
-		takeMemory(&l.stack[i])
-		in := &incoming{digest: d, left: parts(&l.stack[i])}
-		l.missing[uint64(i)] = in
+		l.missing[uint64(i)] = &incoming{digest: d, left: parts(&l.stack[i])}
 	}
 	x.loading = l
 	return x.part(number, nil, func(c *coder) { c.ints(&missing) })
