@@ -19,7 +19,11 @@ import (
 const (
 	maxQuery  = 1024
 	maxValues = 512
+	maxMany   = 256 // numbers of keys and values of kernels/attend_many.comp
 )
+
+// fewQueries is the most rows whose queries are computed one by one.
+const fewQueries = 16
 
 // layer is struct Layer of kernels/attend.glsl.
 type layer struct {
@@ -66,7 +70,11 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		heads += a.Heads
 	}
 	b.launch("attend_prepare", [3]int{heads, rows, 1}, call, param)
-	b.launch("attend", [3]int{a.Heads, q.Rows, 1}, call, param)
+	name := "attend"
+	if q.Rows > fewQueries && at.Type == dtype.F16 && a.Latent == 0 && a.HeadDim%32 == 0 && a.HeadDim <= maxMany && a.Values() <= maxMany && b.opts.Level != Integers {
+		name = "attend_many"
+	}
+	b.launch(name, [3]int{a.Heads, q.Rows, 1}, call, param)
 }
 
 // groups is how many groups of codes n numbers have.
