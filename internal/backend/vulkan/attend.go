@@ -70,11 +70,37 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		heads += a.Heads
 	}
 	b.launch("attend_prepare", [3]int{heads, rows, 1}, call, param)
-	name := "attend"
 	if q.Rows > fewQueries && at.Type == dtype.F16 && a.Latent == 0 && a.HeadDim%32 == 0 && a.HeadDim <= maxMany && a.Values() <= maxMany && b.opts.Level != Integers {
-		name = "attend_many"
+		b.launch("attend_many", [3]int{a.Heads, q.Rows, 1}, call, param)
+		return
 	}
-	b.launch(name, [3]int{a.Heads, q.Rows, 1}, call, param)
+	most := pagesOf(batch)
+	size := 4 * q.Rows * a.Heads * most * (a.Values() + 3)
+	if most <= onePass || q.Rows > strip || size > maxParts {
+		b.launch("attend:0", [3]int{a.Heads, q.Rows, 1}, call, param, driver.Ptr(0), 0)
+		return
+	}
+	parts := b.scratch(size)
+	b.launch("attend:1", [3]int{a.Heads * min(most, pageGroups), q.Rows, 1}, call, param, parts, most)
+	b.launch("attend_merge", [3]int{a.Heads, q.Rows, 1}, call, param, parts, most)
+}
+
+// Few rows over many pages: workgroups share the pages, and leave sums of each.
+const (
+	onePass    = 2         // pages that one workgroup has
+	pageGroups = 64        // workgroups of a query of a head, at most
+	maxParts   = 256 << 20 // bytes of sums
+)
+
+// pagesOf is the most pages of a sequence of a batch, rounded up to a power of two: passes with another number do not share recordings.
+func pagesOf(batch []backend.Seq) int {
+	most := 1
+	for i := range batch {
+		for s := &batch[i]; s.Pos+s.N > most*backend.PageTokens; {
+			most *= 2
+		}
+	}
+	return most
 }
 
 // groups is how many groups of codes n numbers have.

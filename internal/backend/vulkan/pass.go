@@ -154,6 +154,12 @@ const (
 	mostOperations = 64   // whatever the rows
 )
 
+// shape is what passes of few rows share besides gpu.Shape.
+type shape struct {
+	of    any
+	pages int
+}
+
 // Pass queues the operations of a call of a network, or submits those of one of its shape again.
 func (b *Backend) Pass(p backend.Pass, queue func()) {
 	if b.passes.recording != nil {
@@ -167,6 +173,9 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 		return
 	}
 	key := gpu.ShapeOf(&p)
+	if p.Rows() <= strip {
+		key.Of = shape{key.Of, pagesOf(p.Batch)}
+	}
 	if r := b.passes.Known[key]; r != nil {
 		b.fail(b.replay(r, p.Batch))
 		return

@@ -3,27 +3,46 @@
 #include "bits.glsl"
 #include "memory.glsl"
 #include "attend.glsl"
-// Kernel attend: attention over the pages of a sequence, one after another. A workgroup has a query of a head, a thread a position
-// of a page and then columns of the values. Queries have at most 1024 numbers, values 512. Sums: scores and softmax weights in lane
-// order (16 lanes, then a tree), values in order of position, pages merged in order; in 8 bits sums of codes are integers.
-layout(local_size_x = 64) in;
-layout(push_constant, scalar) uniform Args { Call call; Layer a; } g;
+// Kernel attend: attention over the pages of a sequence. A workgroup has a query of a head: 16 threads compute a score, the first 64
+// weigh positions, and all have columns of the values. Queries have at most 1024 numbers, values 512. Sums: scores and softmax weights
+// in lane order (16 lanes, then a tree), values in order of position, pages merged in order; in 8 bits sums of codes are integers.
+// If SPLIT is 1, workgroups share the pages and leave the sums of each for attend_merge.
+layout(constant_id = 1) const int SPLIT = 0;
+layout(local_size_x = 256) in;
+layout(push_constant, scalar) uniform Args { Call call; Layer a; Floats parts; int most; } g;
 shared float query[1024];
-shared float scores[PAGE], weights[PAGE], lanes[16];
+shared float scores[PAGE], weights[PAGE], lanes[16], partial[PAGE][17];
 shared int rounds[PAGE];
+shared uint faintQuery, faintWeights; // numbers are too small for chains without tests
 
 float numberAt(Bytes rows, int i) {
   return g.a.kind == F32 ? Floats(uint64_t(rows)).v[i] : f16(uint(Halves(uint64_t(rows)).v[i]));
 }
 
-// dotOf is the product of numbers of the query from first on with a row of d numbers, in 16 lanes.
-float dotOf(int first, Bytes rows, int k, int d) {
-  float s[16];
-  for (int l = 0; l < 16; l++) s[l] = 0.0;
-  for (int c = 0; c < d; c++) s[c & 15] = fused(query[first + c], numberAt(rows, k * d + c), s[c & 15]);
-  for (int w = 8; w > 0; w >>= 1)
-    for (int l = 0; l < w; l++) s[l] = add(s[l], s[l + w]);
-  return mul(s[0], g.a.scale);
+// faintBeside reports whether a number is too small for plain chains with halves, which are multiples of 2^-24: see faint.
+bool faintBeside(float x) { uint b = floatBitsToUint(x) << 1; return b - 1u < 0x2fffffffu; }
+
+// dots leaves the products of d numbers of the query, from first on, with rows from to to-1 in scores, or adds them to these.
+void dots(int first, Bytes rows, int d, int from, int to, bool adds) {
+  int i = int(gl_LocalInvocationID.x), l = i & 15;
+  for (int k = i / 16; k < to; k += 16) {
+    if (k < from) continue;
+    float s = 0.0;
+    if (LEVEL != 2u && g.a.kind == F16 && (LEVEL < 3u || faintQuery == 0u)) {
+      for (int c = l; c < d; c += 16) s = fusedPlain(query[first + c], numberAt(rows, k * d + c), s);
+    } else {
+      for (int c = l; c < d; c += 16) s = fused(query[first + c], numberAt(rows, k * d + c), s);
+    }
+    partial[k][l] = s;
+  }
+  barrier();
+  if (i >= from && i < to) {
+    float s[8];
+    for (int j = 0; j < 8; j++) s[j] = add(partial[i][j], partial[i][j + 8]);
+    float x = mul(add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7]))), g.a.scale);
+    scores[i] = adds ? add(scores[i], x) : x;
+  }
+  barrier();
 }
 
 // keyCode is column c of row k of rows of codes with that many groups, and valueCode column d of the values at position k.
@@ -63,41 +82,62 @@ float codedScore(Bytes rows0, Bytes rows1, int k, int at) {
   return s;
 }
 
+// valueSum is the sum of the values of column d, weighed by rounds.
+int valueSum(Bytes rows0, Bytes rows1, int d) {
+  int sum = 0;
+  if (g.a.kind == I8 && g.a.latent == 0) {
+    for (int k = 0; k < PAGE; k += 4) {
+      uint four = Uints(uint64_t(rows1)).v[(d * PAGE + k) / 4];
+      for (int j = 0; j < 4; j++) sum += rounds[k + j] * signed8(four >> 8 * j);
+    }
+    return sum;
+  }
+  for (int k = 0; k < PAGE; k++) sum += rounds[k] * (g.a.latent != 0 ? keyCode(rows0, keyGroups(g.a), k, d) : valueCode(rows1, k, d));
+  return sum;
+}
+
 void main() {
   Layer a = g.a;
-  int i = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), r = int(gl_WorkGroupID.y), kv = h / (a.heads / a.kvHeads);
+  int i = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x) % a.heads, r = int(gl_WorkGroupID.y), kv = h / (a.heads / a.kvHeads);
   int owner = g.call.rowSeq.v[r], width = a.key + a.tail;
   if (owner < 0) return;
   Seq s = g.call.seq.v[owner];
   int pos = s.pos + r - s.first, end = min(s.pos + s.n, pos + a.ahead), begin = a.window > 0 ? max(0, pos + 1 - a.window) : 0;
   bool coded = isCoded(a);
-  if (!coded)
-    for (int c = i; c < width; c += 64) query[c] = a.floats.v[(r * a.heads + h) * width + c];
+  if (i == 0) faintQuery = 0u;
   barrier();
-  float sums[8], top = uintBitsToFloat(0xff800000u), weight = 0.0;
-  for (int n = 0; n < 8; n++) sums[n] = 0.0;
+  if (!coded)
+    for (int c = i; c < width; c += 256) {
+      float x = a.floats.v[(r * a.heads + h) * width + c];
+      query[c] = x;
+      if (faintBeside(x)) faintQuery = 1u;
+    }
+  barrier();
+  float sums[2] = float[](0.0, 0.0), top = uintBitsToFloat(0xff800000u), weight = 0.0;
   bool first = true;
-  for (int p = begin / PAGE; p * PAGE < end; p++) {
+  int step_ = SPLIT == 1 ? int(gl_NumWorkGroups.x) / a.heads : 1;
+  for (int p = begin / PAGE + int(gl_WorkGroupID.x) / a.heads; p * PAGE < end; p += step_) {
     int from = max(0, begin - p * PAGE), to = min(PAGE, end - p * PAGE);
     uint64_t page = g.call.page.v[s.pages + p];
     Bytes rows0 = rowsOf(a, page, 0, kv), rows1 = rowsOf(a, page, 1, kv);
     bool seen = i >= from && i < to;
-    if (seen) {
-      float x;
-      if (coded) {
-        x = codedScore(rows0, rows1, i, (r * a.heads + h) * groupsOf(a));
-      } else {
-        x = dotOf(0, rows0, i, a.key);
-        if (a.tail > 0) x = add(x, dotOf(a.key, rows1, i, a.tail));
-      }
-      scores[i] = x;
+    if (coded) {
+      if (seen) scores[i] = codedScore(rows0, rows1, i, (r * a.heads + h) * groupsOf(a));
+      barrier();
+    } else {
+      dots(0, rows0, a.key, from, to, false);
+      if (a.tail > 0) dots(a.key, rows1, a.tail, from, to, true);
     }
-    barrier();
     float highest = uintBitsToFloat(0xff800000u);
     for (int k = from; k < to; k++)
       if (scores[k] > highest) highest = scores[k];
     float e = seen ? expDown(sub(scores[i], highest)) : 0.0, most = 0.0;
-    weights[i] = e;
+    if (i == 0) faintWeights = 0u;
+    barrier();
+    if (i < PAGE) {
+      weights[i] = e;
+      if (faintBeside(e)) faintWeights = 1u;
+    }
     barrier();
     // Lanes count from the first position seen, in codes from the first of the page.
     int zero = coded ? 0 : from;
@@ -111,48 +151,59 @@ void main() {
       if (i < w) lanes[i] = add(lanes[i], lanes[i + w]);
     }
     barrier();
-    float now = lanes[0], old = 0.0, more = 1.0, all = highest;
-    if (!first || coded) {
-      all = highest > top ? highest : top;
-      old = expDown(sub(top, all)), more = expDown(sub(highest, all));
-      weight = fused(now, more, mul(weight, old));
-    } else {
-      weight = now;
+    float now = lanes[0], old = 0.0, more = 1.0, step16 = 1.0;
+    if (SPLIT == 0) {
+      float all = highest;
+      if (!first || coded) {
+        all = highest > top ? highest : top;
+        old = expDown(sub(top, all)), more = expDown(sub(highest, all));
+        weight = fused(now, more, mul(weight, old));
+      } else {
+        weight = now;
+      }
+      top = all;
     }
-    top = all;
     if (coded) {
       int group = a.kind == I4 ? PACKED : CODED;
       Floats by = a.latent != 0 ? Floats(uint64_t(rows0) + uint64_t(PAGE * keyGroups(a) * group)) : Floats(uint64_t(rows1) + uint64_t(PAGE * (a.kind == I4 ? (a.value + CODED - 1) / CODED * PACKED : (a.value + 15) / 16 * 16)));
       float v = seen ? mul(e, by.v[i]) : 0.0;
-      scores[i] = v;
+      if (i < PAGE) scores[i] = v;
       barrier();
       uint largest = 0u;
       for (int k = 0; k < PAGE; k++) largest = max(largest, floatBitsToUint(scores[k]));
       most = uintBitsToFloat(largest);
       float inverse = most >= 7.888609052210118e-31 ? quot(65535.0, most) : 0.0;
-      rounds[i] = floatBitsToInt(add(mul(v, inverse), 12582912.0)) & 0xffff;
+      if (i < PAGE) rounds[i] = floatBitsToInt(add(mul(v, inverse), 12582912.0)) & 0xffff;
       barrier();
-      more = mul(more, quot(most, 65535.0));
+      step16 = quot(most, 65535.0);
+      more = mul(more, step16);
     }
-    for (int n = 0; n < 8; n++) {
-      int d = i + 64 * n;
+    int to0 = SPLIT == 1 ? ((r * a.heads + h) * g.most + p - begin / PAGE) * (a.value + 3) : 0;
+    if (SPLIT == 1 && i == 0) g.parts.v[to0] = highest, g.parts.v[to0 + 1] = now, g.parts.v[to0 + 2] = step16;
+    for (int n = 0; n < 2; n++) {
+      int d = i + 256 * n;
       if (d >= a.value) break;
+      float sum = 0.0;
       if (coded) {
-        int sum = 0;
-        for (int k = 0; k < PAGE; k++)
-          sum += rounds[k] * (a.latent != 0 ? keyCode(rows0, keyGroups(a), k, d) : valueCode(rows1, k, d));
-        sums[n] = fused(float(sum), more, mul(sums[n], old));
+        sum = float(valueSum(rows0, rows1, d));
       } else {
-        float sum = 0.0;
-        for (int k = from; k < to; k++) sum = fused(weights[k], a.latent != 0 ? numberAt(rows0, k * a.key + d) : numberAt(rows1, k * a.value + d), sum);
-        sums[n] = first ? sum : fused(sum, more, mul(sums[n], old));
+        int wide = a.latent != 0 ? a.key : a.value;
+        Bytes rows = a.latent != 0 ? rows0 : rows1;
+        if (LEVEL != 2u && a.kind == F16 && (LEVEL < 3u || faintWeights == 0u)) {
+          for (int k = from; k < to; k++) sum = fusedPlain(weights[k], numberAt(rows, k * wide + d), sum);
+        } else {
+          for (int k = from; k < to; k++) sum = fused(weights[k], numberAt(rows, k * wide + d), sum);
+        }
       }
+      if (SPLIT == 1) g.parts.v[to0 + 3 + d] = sum;
+      else sums[n] = first && !coded ? sum : fused(sum, more, mul(sums[n], old));
     }
     first = false;
     barrier();
   }
-  for (int n = 0; n < 8; n++) {
-    int d = i + 64 * n;
+  if (SPLIT == 1) return;
+  for (int n = 0; n < 2; n++) {
+    int d = i + 256 * n;
     if (d >= a.value) break;
     float v = quot(sums[n], weight);
     if (a.gate != 0) v = mul(v, sigmoid32(a.q.v[r * a.qStride + h * a.head + width + d]));

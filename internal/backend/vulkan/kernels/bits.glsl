@@ -122,7 +122,7 @@ float fused64(float a, float b, float c) {
     bool up = (y.y >> 31) == (x.y >> 31);
     if (up) { x.x += 1u; } else { x.y -= x.x == 0u ? 1u : 0u; x.x -= 1u; }
   }
-  // A compiler may take double(float(d)) for d: what is rounded goes through something that it does not know to be zero.
+  // A compiler may take double(float(d)) for d: what is rounded goes through something that it does not know to be zero: grids have one layer.
   return uintBitsToFloat(floatBitsToUint(float(packDouble2x32(x))) ^ gl_WorkGroupID.z);
 }
 
