@@ -6,7 +6,7 @@ import (
 	"github.com/foretoken/foretoken/internal/cost"
 )
 
-const firstRounds = 24 // that a drafter has before it is compared with another
+const firstRounds = 24 // with its drafts that a drafter has before it is compared with another; one without counts a quarter
 
 // priors are the chances of a first draft before anything is known: for copies as counted in
 // program text and prose, for drafters as their makers report.
@@ -32,8 +32,10 @@ func (f *frequency) given(prior, weight float64) float64 {
 func (c *Controller) compete() {
 	most := math.Inf(-1)
 	for s := range Source(cost.Drafters) {
-		if c.begun[s] < firstRounds {
-			c.begun[s]++
+		if c.begun[s] < 4*firstRounds {
+			if c.begun[s]++; c.idle[s] == 0 {
+				c.begun[s] += 3
+			}
 			c.drafter = s
 			return
 		}

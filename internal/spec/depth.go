@@ -33,7 +33,7 @@ type Controller struct {
 
 	accepted [numSources][MaxDepth]frequency
 	drafter  Source               // of this round
-	begun    [cost.Drafters]int   // rounds of a drafter that competes, up to firstRounds
+	begun    [cost.Drafters]int   // quarters of firstRounds that a drafter has had
 	idle     [cost.Drafters]int   // rounds since drafts of a source were chosen, of those that could have had some
 	plain    int                  // rounds since any were chosen, likewise
 	rest     int                  // rounds until the next choice
