@@ -310,7 +310,7 @@ func TestTrialsPayForFeeding(t *testing.T) {
 // TestRejectedDrafterReturns has a drafter that was rejected for long: it is not chosen, until what was counted is forgotten.
 func TestRejectedDrafterReturns(t *testing.T) {
 	c := informed(func(rows int) float64 { return 1 + 0.02*float64(rows-1) }, func(depth, _ int) float64 { return 0.1 * float64(depth) })
-	c.Blocks[Beside], c.begun = 7, [...]int{firstRounds, firstRounds}
+	c.Blocks[Beside], c.begun = 7, [...]int{4 * firstRounds, 4 * firstRounds}
 	r := From(Computed)
 	choose := func() Source {
 		batch := []Run{{Depth: MaxCopy, Sources: Computed.only().With(Beside)}}
