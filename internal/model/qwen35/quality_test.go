@@ -3,13 +3,16 @@ package qwen35
 import (
 	"bytes"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
+	"github.com/foretoken/foretoken/internal/tokenizer"
 )
 
 // TestInt8StaysCloseToFloat measures what 8-bit activations and 4-bit weights cost the
@@ -74,6 +77,45 @@ func TestKVOfFewBitsStaysClose(t *testing.T) {
 		d := configOf(r).headDim
 		if want := float64(c.key(d)+c.row(d)) / float64(2*2*d); ratio != want {
 			t.Errorf("%d bits: a page has %.3f of the bytes, want %.3f", c.bits, ratio, want)
+		}
+	}
+}
+
+// TestKVFindsNeedles reads texts that give a name, 240 tokens about other things, and then ask for the name. It compares how much more
+// probable the name is than after texts that gave another one, in nats, with keys and values of 16, 8 and 4 bits.
+func TestKVFindsNeedles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads thousands of tokens")
+	}
+	dir := golden.Dir(t, "tiny")
+	tok, err := tokenizer.New(filetest.Read(t, filepath.Join(dir, "tokenizer.json")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	between := strings.Repeat(" The sun was warm and the birds sang in the trees. A dog ran across the grass to find a stick. The wind moved the leaves, and the sky was blue. Some children sat near the water and ate cake.", 5)
+	names := []string{"Zora", "Rupert", "Wanda", "Boris"}
+	half := 0.0
+	for _, bits := range []int{16, 8, 4} {
+		r := open(t, dir, 0, model.Options{KVBits: bits})
+		probability := func(given, name string) (log float64) {
+			ids := tok.Encode(" " + name)
+			text := append(tok.Encode("Once there was a wise old owl named "+given+"."+between+" Then the wise old owl named"), ids...)
+			logits, _ := r.Feed(t, model.Span{State: r.Sequence(t), Tokens: text, Want: len(ids) + 1})
+			for i, id := range ids {
+				log += logProb(logits[i], id)
+			}
+			return log
+		}
+		gain := 0.0
+		for i, name := range names {
+			gain += (probability(name, name) - probability(names[(i+1)%len(names)], name)) / float64(len(names))
+		}
+		if bits == 16 {
+			half = gain
+		}
+		t.Logf("%d bits: the name is e^%.2f times as probable", bits, gain)
+		if half < 4 || math.Abs(gain-half) > 0.5 {
+			t.Errorf("%d bits: a gain of %.2f, with 16 bits %.2f", bits, gain, half)
 		}
 	}
 }
