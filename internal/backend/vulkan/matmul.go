@@ -133,6 +133,9 @@ func (b *Backend) quantize(in *rows, group int) {
 	groups := (in.cols + group - 1) / group
 	in.group, in.coded, in.tailRows = group, groups*group, in.rows
 	in.codes, in.tails = b.scratch(in.rows*in.coded), b.scratch(8*in.rows*groups)
+	if b.takeCodes(in, group) {
+		return
+	}
 	eachRows(in.rows, func(from, to int) {
 		b.launch("quantize", [3]int{groups, to - from, 1}, in.at+driver.Ptr(4*from*in.stride), in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from),
 			in.stride, in.coded, in.cols, group, in.tailRows)

@@ -22,7 +22,8 @@ type recording struct {
 	buffers []*buffer
 	open    *buffer // the last of them, while it is recorded
 	ops     []operation
-	most    int // of a command buffer
+	held    bool // the last operation is not recorded yet
+	most    int  // of a command buffer
 	kept    []driver.Ptr
 	retired []driver.Ptr // memory that the operations use and later ones do not
 	turns   []rotation
@@ -56,6 +57,8 @@ type operation struct {
 	to, from driver.Ptr
 	bytes    int64
 	beside   bool // it does not wait for the one before
+
+	made rows // of a kernel that can quantize what it writes, see codes; otherwise nothing
 }
 
 // record adds an operation to a command buffer.
@@ -72,7 +75,7 @@ func (b *Backend) queueUp(o operation) {
 	if b.err != nil {
 		return
 	}
-	o.beside = b.together && b.begun
+	o.beside, o.made = b.together && b.begun, b.made
 	b.begun = true
 	r := b.passes.recording
 	if r == nil {
@@ -84,6 +87,26 @@ func (b *Backend) queueUp(o operation) {
 		o.record(c)
 		return
 	}
+	b.recordHeld()
+	o.args = slices.Clone(o.args)
+	if r.ops = append(r.ops, o); o.made.rows > 0 {
+		r.held = true
+		return
+	}
+	b.recordLast()
+}
+
+// recordHeld records the operation that waits to be told whether its result is needed in codes.
+func (b *Backend) recordHeld() {
+	if r := b.passes.recording; r.held {
+		r.held = false
+		b.recordLast()
+	}
+}
+
+// recordLast brings the last operation of the pass into a command buffer.
+func (b *Backend) recordLast() {
+	r := b.passes.recording
 	if r.open != nil && r.open.count >= r.most {
 		if err := r.submit(); err != nil {
 			b.fail(err)
@@ -99,12 +122,42 @@ func (b *Backend) queueUp(o operation) {
 		r.open, r.buffers = f, append(r.buffers, f)
 	}
 	r.open.count++
-	o.args = slices.Clone(o.args)
-	r.ops = append(r.ops, o)
+	o := &r.ops[len(r.ops)-1]
 	if !o.beside {
 		r.open.c.Fence()
 	}
 	o.record(r.open.c)
+}
+
+// launchMaking launches a kernel that has a variant, named with _codes, which also quantizes the rows that it writes. A pass holds it
+// back until the next operation: see takeCodes.
+func (b *Backend) launchMaking(made backend.Tensor, name string, groups [3]int, args ...any) {
+	b.made = rows{at: b.at(made), rows: made.Rows, cols: made.Cols, stride: made.Stride}
+	b.launch(name, groups, args...)
+	b.made = rows{}
+}
+
+// takeCodes has the operation before quantize the rows that it writes, if they are in, and reports whether it does.
+func (b *Backend) takeCodes(in *rows, group int) bool {
+	r := b.passes.recording
+	if r == nil || !r.held || b.err != nil {
+		return false
+	}
+	o := &r.ops[len(r.ops)-1]
+	if o.made != (rows{at: in.at, rows: in.rows, cols: in.cols, stride: in.stride, turn: in.turn}) {
+		return false
+	}
+	k, err := b.kernel(o.name + "_codes")
+	if err != nil {
+		b.fail(err)
+		return true
+	}
+	if o.name == "glu" { // a workgroup has a group of columns
+		o.groups[0] = (in.cols + group - 1) / group
+	}
+	o.name, o.kernel, o.args = o.name+"_codes", k, packed(o.args, in.codes, in.tails, in.coded, group, in.tailRows)
+	b.recordHeld()
+	return true
 }
 
 // beside queues operations of a pass, that do not wait for one another if none uses what another one writes.
@@ -185,6 +238,7 @@ func (b *Backend) Pass(p backend.Pass, queue func()) {
 	b.passes.recording = r
 	defer func() { b.passes.recording = nil }()
 	queue()
+	b.recordHeld()
 	b.fail(r.submit())
 	b.passes.recording = nil
 	r.Lists = backend.Pass{}

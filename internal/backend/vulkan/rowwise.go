@@ -43,7 +43,7 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	b.begin()
 	eachRows(x.Rows, func(from, to int) {
 		dst, x := dst.RowRange(from, to), x.RowRange(from, to)
-		b.launch("rms_norm", [3]int{x.Rows, 1, 1}, b.at(dst), b.at(x), b.at(gain), dst.Stride, x.Stride, x.Cols, eps)
+		b.launchMaking(dst, "rms_norm", [3]int{x.Rows, 1, 1}, b.at(dst), b.at(x), b.at(gain), dst.Stride, x.Stride, x.Cols, eps)
 	})
 }
 
@@ -87,7 +87,7 @@ func (b *Backend) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
 func (b *Backend) glu(dst, gate, up backend.Tensor, f backend.Activation) {
 	eachRows(dst.Rows, func(from, to int) {
 		dst, gate, up := dst.RowRange(from, to), gate.RowRange(from, to), up.RowRange(from, to)
-		b.launch("glu", columns(dst.Rows, dst.Cols), b.at(dst), b.at(gate), b.at(up), dst.Stride, gate.Stride, up.Stride, dst.Cols, f == backend.GELUTanh)
+		b.launchMaking(dst, "glu", columns(dst.Rows, dst.Cols), b.at(dst), b.at(gate), b.at(up), dst.Stride, gate.Stride, up.Stride, dst.Cols, f == backend.GELUTanh)
 	})
 }
 

@@ -51,6 +51,7 @@ type Backend struct {
 	passes     passes
 	together   bool // operations do not wait for one another
 	begun      bool // one of them was queued
+	made       rows // of the launch that is being made: see launchMaking
 	best       []backend.Best
 	lister     backend.Lister
 

@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "bits.glsl"
 #include "memory.glsl"
+#include "codes.glsl"
 // Kernel quantize: dynamic symmetric int8 quantization of activations by groups of columns. A workgroup has a group of a row.
 // Tails are [groups][tailRows]: the scale and the scaled sum of the codes.
 layout(local_size_x = 64) in;
@@ -16,17 +17,14 @@ void main() {
   for (int c = first + i; c < end; c += 64) own = max(own, floatBitsToUint(g.x.v[row * g.xStride + c]) & 0x7fffffffu);
   atomicMax(top, own);
   barrier();
-  float most = uintBitsToFloat(top), inverse = quot(127.0, most);
-  bool finite = top < 0x7f800000u, no = top == 0u || !finite || floatBitsToUint(inverse) == 0x7f800000u;
+  Codes k = codesOf(top);
   int sum = 0;
   for (int c = first + i; c < end; c += 64) {
-    int n = no ? 0 : clamp(rounded(mul(g.x.v[row * g.xStride + c], inverse)), -127, 127);
+    int n = codeOf(k, g.x.v[row * g.xStride + c]);
     g.codes.v[row * g.codeStride + c] = uint8_t(n & 255);
     sum += n;
   }
   atomicAdd(total, sum);
   barrier();
-  if (i > 0) return;
-  float scale = no ? (finite ? 0.0 : uintBitsToFloat(0x7fc00000u)) : quot(most, 127.0);
-  g.tails.v[int(gl_WorkGroupID.x) * g.tailRows + row] = vec2(scale, mul(float(total), scale));
+  if (i == 0) g.tails.v[int(gl_WorkGroupID.x) * g.tailRows + row] = vec2(k.scale, mul(float(total), k.scale));
 }
