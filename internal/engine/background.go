@@ -125,7 +125,7 @@ func (e *Engine) prefillBackground() bool {
 			return true
 		}
 	} else if s.fault = s.grow(len(span.Tokens)); s.fault == nil {
-		s.attach(&span)
+		e.attach(s, &span)
 		e.next()
 		e.batch, e.spans = append(e.batch, s), append(e.spans, span)
 		e.begin(false)

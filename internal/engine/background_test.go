@@ -327,3 +327,42 @@ func TestPrefillTakesNoMemoryOfNewer(t *testing.T) {
 		}
 	}
 }
+
+// whole counts the spans of which all rows are to be computed to the end.
+type whole struct {
+	*headed
+	n int
+}
+
+func (m *whole) Forward(batch []model.Span) (model.Output, error) {
+	for i := range batch {
+		if !batch[i].Short {
+			m.n++
+		}
+	}
+	return m.headed.Forward(batch)
+}
+
+// TestPrefillComputesRowsInShort prefills a prompt in the background, and then runs it, without a drafter and with one that is fed all
+// rows.
+func TestPrefillComputesRowsInShort(t *testing.T) {
+	for _, drafts := range []bool{false, true} {
+		h, pool := openModel(t, golden.Dir(t, "dense"), model.Options{})
+		m, o := &whole{headed: h}, Options{Cache: true, Log: quiet}
+		if drafts {
+			o.Drafter = h.Drafter()
+		}
+		e, err := New(m, pool, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-prefill(t, e, Prefill{Conversation: "a", Prompt: prompt(100, 2)})
+		if _, r, err := collect(e, Request{Prompt: prompt(150, 2), MaxTokens: 2}); err != nil || r.Cached < 64 {
+			t.Errorf("%d tokens from the cache, %v", r.Cached, err)
+		}
+		e.Close()
+		if m.n > 0 != drafts {
+			t.Errorf("drafter %v: %d spans are computed to the end in all rows", drafts, m.n)
+		}
+	}
+}

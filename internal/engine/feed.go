@@ -45,10 +45,15 @@ func (e *Engine) feed(s *sequence, n int) int {
 		// chunks get theirs one by one.
 		s.target.Reserve(len(s.tokens) - s.target.Len()) //nolint:errcheck // see above
 	}
-	s.attach(&span)
-	span.Short = e.pipeline.Pipeline == nil && !e.drafting.readsAll()
+	e.attach(s, &span)
 	s.span = span
 	return n
+}
+
+// attach gives a span what does not depend on the scheduler.
+func (e *Engine) attach(s *sequence, span *model.Span) {
+	s.attach(span)
+	span.Short = e.pipeline.Pipeline == nil && !e.drafting.readsAll()
 }
 
 // eligible are the sequences that may be fed in a round of one of n groups: the first of those that are not in flight, at most
