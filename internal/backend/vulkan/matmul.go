@@ -172,6 +172,8 @@ func (w *weight) few(rows int) string {
 
 // multiply launches a product: of all rows with a matrix, or of jobs.
 func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, only driver.Ptr, tiles int, r routed) {
+	b.detail = fmt.Sprintf(" %d×%d", w.Rows(), w.Cols())
+	defer func() { b.detail = "" }()
 	name := "product_float"
 	switch {
 	case w.super():

@@ -56,7 +56,8 @@ type operation struct {
 
 	to, from driver.Ptr
 	bytes    int64
-	beside   bool // it does not wait for the one before
+	beside   bool   // it does not wait for the one before
+	detail   string // of a product: its outputs and columns
 
 	made rows // of a kernel that can quantize what it writes, see codes; otherwise nothing
 }
@@ -75,7 +76,7 @@ func (b *Backend) queueUp(o operation) {
 	if b.err != nil {
 		return
 	}
-	o.beside, o.made = b.together && b.begun, b.made
+	o.beside, o.made, o.detail = b.together && b.begun, b.made, b.detail
 	b.begun = true
 	r := b.passes.recording
 	if r == nil {

@@ -69,7 +69,7 @@ func (b *Backend) Profile(repeats int) ([]backend.Cost, error) {
 	apart := middle(took[0])
 	var costs []backend.Cost
 	for i := range r.ops {
-		name := cmp.Or(r.ops[i].name, "copy")
+		name := cmp.Or(r.ops[i].name, "copy") + r.ops[i].detail
 		at := slices.IndexFunc(costs, func(c backend.Cost) bool { return c.Kernel == name })
 		if at < 0 {
 			at = len(costs)

@@ -275,14 +275,27 @@ func productOf(b backend.Backend, w backend.Weight, rows int, only []int32) ([]b
 		return nil, err
 	}
 	defer b.Free(dst)
+	gain, err := b.Alloc(dtype.F32, 1, w.Cols())
+	if err != nil {
+		return nil, err
+	}
+	defer b.Free(gain)
 	rng, data := rand.New(rand.NewPCG(uint64(w.Rows()), uint64(w.Cols()))), make([]float32, rows*w.Cols())
 	for i := range data {
 		data[i] = float32(rng.NormFloat64())
 	}
-	if err := b.Write(x, data); err != nil {
+	if err := errors.Join(b.Write(x, data), b.Write(gain, data[:w.Cols()])); err != nil {
 		return nil, err
 	}
-	b.MatMul(x, backend.Product{Dst: dst, W: w, Only: only})
+	b.Pass(backend.Pass{Of: w, Only: only, Batch: []backend.Seq{{N: rows}}}, func() {
+		switch rows { // variants that quantize the rows
+		case 1:
+			b.RMSNorm(x, x, gain, 1e-6)
+		case 2:
+			b.GLU(x, x, x, backend.SiLU)
+		}
+		b.MatMul(x, backend.Product{Dst: dst, W: w, Only: only})
+	})
 	out := make([]byte, 4*rows*w.Rows())
 	return out, b.ReadBytes(out, dst)
 }

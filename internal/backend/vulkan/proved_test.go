@@ -3,6 +3,7 @@
 package vulkan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -70,11 +71,13 @@ func TestWrongKernelsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	right = plant(t, b, "product_few", opFMul, opFAdd)
-	if _, err := b.Load(backend.Int8, q); err == nil || !strings.Contains(err.Error(), "a product of 1 rows with a weight of 40x64 int8") || len(b.proof.Shapes) > 0 {
-		t.Errorf("error %v, %d shapes", err, len(b.proof.Shapes))
+	for kernel, rows := range map[string]int{"product_few": 1, "rms_norm_codes": 1, "glu_codes": 2} {
+		right := plant(t, b, kernel, opFMul, opFAdd)
+		if _, err := b.Load(backend.Int8, q); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a product of %d rows with a weight of 40x64 int8", rows)) || len(b.proof.Shapes) > 0 {
+			t.Errorf("%s: error %v, %d shapes", kernel, err, len(b.proof.Shapes))
+		}
+		right()
 	}
-	right()
 	for range 2 {
 		w, err := b.Load(backend.Int8, q, q)
 		if err != nil {

@@ -49,9 +49,10 @@ type Backend struct {
 	call       callBlock
 	queue      queue
 	passes     passes
-	together   bool // operations do not wait for one another
-	begun      bool // one of them was queued
-	made       rows // of the launch that is being made: see launchMaking
+	together   bool   // operations do not wait for one another
+	begun      bool   // one of them was queued
+	detail     string // of the launch that is being made
+	made       rows   // of the launch that is being made: see launchMaking
 	best       []backend.Best
 	lister     backend.Lister
 
