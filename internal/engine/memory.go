@@ -76,7 +76,7 @@ func (e *Engine) open(s *sequence) error {
 	if err := e.allot(s); err != nil || e.cache == nil {
 		return err
 	}
-	s.boundaries = boundaries(s)
+	s.boundaries = boundaries(s, e.model.Layout().Boundary())
 	err := e.restore(s)
 	if errors.Is(err, state.ErrFull) {
 		// The entry stays in the cache while it is copied, and there is no memory for both.

@@ -366,15 +366,12 @@ type job struct {
 // end closes done.
 func (j *job) end() { j.once.Do(func() { close(j.done) }) }
 
-// cacheEvery is the distance of the boundaries that every prompt has.
-const cacheEvery = 1024
-
 // boundaries are the lengths at which a prompt is worth storing, ascending: those that the
-// request names, every cacheEvery tokens, and the last whole page.
-func boundaries(s *sequence) []int {
+// request names, all multiples of every, and the last whole page.
+func boundaries(s *sequence, every int) []int {
 	list := slices.Clone(s.req.Boundaries)
 	n := len(s.req.Prompt)
-	for at := cacheEvery; at < n; at += cacheEvery {
+	for at := every; at < n; at += every {
 		list = append(list, at)
 	}
 	if s.background != nil {

@@ -224,6 +224,14 @@ func (l Layout) WindowBytes() (n int64) {
 	return n
 }
 
+// Boundary is the distance, in tokens, of the boundaries that every prompt has in the prefix cache. Between two of them windows, whose
+// pages a boundary stores again, take as much memory as the other pages at most, unless texts would share too few tokens.
+func (l Layout) Boundary() int {
+	const least, most = 1024, 8192
+	per := max(l.PageBytes()*least/backend.PageTokens, 1)
+	return int(min(most, max(1, (l.WindowBytes()+per-1)/per)*least))
+}
+
 // RecurrentBytes is the memory of a sequence that does not depend on its length.
 func (l Layout) RecurrentBytes() int64 { return l.full(l.MaxDrafts).shape().bytes() }
 

@@ -1,6 +1,7 @@
 package gemma
 
 import (
+	"math"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -54,6 +55,23 @@ func TestGeneratedModelsCompute(t *testing.T) {
 		}
 		if m.Head() != nil || m.Info().Head {
 			t.Errorf("%s has a head", s.name)
+		}
+	}
+}
+
+// TestBoundariesOfReleasedSizes counts the bytes of the KV cache that a prompt of 32k tokens has in files: all pages without a window, and
+// those that windows see at each boundary.
+func TestBoundariesOfReleasedSizes(t *testing.T) {
+	const tokens = 32 << 10
+	for i, want := range []struct {
+		every int
+		gb    float64
+	}{{2048, 0.31}, {2048, 0.91}, {8192, 1.96}, {8192, 1.56}, {8192, 6.25}} {
+		l := releasedShapes[i].resolved().Layout(model.Options{}, false)
+		every := l.Boundary()
+		gb := float64(l.PageBytes()*tokens/backend.PageTokens+l.WindowBytes()*int64(tokens/every)) / 1e9
+		if before := float64(l.PageBytes()*tokens/backend.PageTokens+l.WindowBytes()*tokens/1024) / 1e9; every != want.every || math.Abs(gb-want.gb) > 0.006 {
+			t.Errorf("%s: a boundary every %d tokens, %.2f GB, with one every 1,024 tokens %.2f GB", releasedShapes[i].name, every, gb, before)
 		}
 	}
 }

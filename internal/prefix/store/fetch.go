@@ -40,6 +40,7 @@ type Query struct {
 	Limit    int64                    // bytes of a file
 	Drafters int                      // whose states files have
 	Windows  int                      // of the target and of the drafters
+	Ends     int                      // nodes among which an entry ends, if none was removed
 	First    func(tokens int) int     // the first page of windows that an entry of that many tokens needs
 }
 

@@ -57,10 +57,6 @@ func (s *Shared) lookAt(ctx context.Context, at Key) error {
 	return nil
 }
 
-// endsWithin is the number of nodes from the deepest page upward among which there is an entry, if none was
-// removed: every text has boundaries cacheEvery tokens apart, which is 1024.
-const endsWithin = 17
-
 // find looks up the nodes of a text from behind the first have tokens on. Pages are written in order, so it
 // searches the deepest one; those before it are assumed to exist. Then it searches the deepest entry.
 func (s *Shared) find(ctx context.Context, q *Query, have int) error {
@@ -96,7 +92,7 @@ func (s *Shared) find(ctx context.Context, q *Query, have int) error {
 		}
 	}
 	s.assume(nodes[from+min(1, deepest-from):deepest], nodes[deepest])
-	for last, end := deepest, max(from, deepest-endsWithin); last >= end; last -= parallel {
+	for last, end := deepest, max(from, deepest-q.Ends); last >= end; last -= parallel {
 		first := max(last-parallel+1, end)
 		if err := s.look(ctx, nodes[first:last+1]); err != nil {
 			return err
