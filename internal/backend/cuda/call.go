@@ -51,7 +51,7 @@ func (b *Backend) uploadCall(p *backend.Pass) error {
 		}
 		c.At, c.bytes = uint64(at), n
 	}
-	c.Write(p, func(t backend.Tensor) uint64 { return uint64(b.address(t)) })
+	c.Write(p, func(t backend.Tensor) uint64 { return uint64(b.Address(t)) })
 	if len(c.Data) > c.bytes {
 		panic(fmt.Sprintf("cuda: a call block of %d bytes in %d", len(c.Data), c.bytes))
 	}

@@ -24,6 +24,7 @@ type Options struct {
 
 // Backend is a GPU. See backend.Backend for the contract of its methods.
 type Backend struct {
+	gpu.Tensors[driver.Ptr]
 	dev    driver.Device
 	info   driver.Info
 	stream driver.Stream
@@ -56,8 +57,7 @@ type Backend struct {
 	arrived   piece // counters of delta_few
 	gates     piece // and of products that gate
 
-	err    error // the first of the operations, until it is reported
-	closed bool
+	err error // the first of the operations, until it is reported
 }
 
 var (
@@ -89,6 +89,9 @@ func New(dev driver.Device, info driver.Info, o Options) (*Backend, error) {
 		modules: map[string]driver.Module{}, functions: map[string]*loaded{}, ends: map[string][]int{}, weights: map[*weight]struct{}{},
 	}
 	b.memory.Init(source{dev}, o.Slab)
+	b.Init("cuda", &b.memory, gpu.Device[driver.Ptr]{
+		Begin: b.begin, Zero: func(at driver.Ptr, bytes int64) error { return b.stream.Set(at, 0, bytes) }, Send: b.send, Read: b.read, CopyRows: b.copyRows, At: b.at, Forget: func(m *gpu.Memory[driver.Ptr]) { b.passes.Forget(m) }, Fail: b.fail,
+	})
 	b.passes.Most = maxOperations
 	for i := range b.lanes {
 		if b.lanes[i], err = dev.Stream(); err != nil {
@@ -139,10 +142,9 @@ func (b *Backend) FreeMemory() int64 {
 
 // Close frees all memory. Tensors and weights are invalid after it.
 func (b *Backend) Close() error {
-	if b.closed {
+	if !b.Leave() {
 		return nil
 	}
-	b.closed = true
 	err := b.passes.Clear()
 	for w := range b.weights {
 		b.Unload(w)
@@ -200,31 +202,11 @@ func (b *Backend) begin() {
 // at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is
 // dropped with its memory.
 func (b *Backend) at(t backend.Tensor) driver.Ptr {
-	p := b.address(t)
-	if m, ok := t.Mem.(*memory); ok {
+	p := b.Address(t)
+	if m, ok := t.Mem.(*gpu.Memory[driver.Ptr]); ok {
 		b.passes.note(m)
 	}
 	return p
-}
-
-// address is at for memory that is not part of a pass's shape: that of sequences. It is 0 for the
-// zero Tensor.
-func (b *Backend) address(t backend.Tensor) driver.Ptr {
-	if t.Mem == nil {
-		return 0
-	}
-	m, ok := t.Mem.(*memory)
-	if !ok || m.owner != b || m.freed {
-		panic("cuda: tensor of another device, or freed tensor")
-	}
-	end := t.Offset
-	if t.Rows > 0 {
-		end += (t.Rows-1)*t.Stride + t.Cols
-	}
-	if t.Offset < 0 || int64(end*t.Type.Size()) > m.bytes {
-		panic(fmt.Sprintf("cuda: %d×%d numbers %d apart from %d on, in memory of %d bytes", t.Rows, t.Cols, t.Stride, t.Offset, m.bytes))
-	}
-	return m.at + driver.Ptr(t.Offset*t.Type.Size())
 }
 
 // rank puts a GPU before the processor.

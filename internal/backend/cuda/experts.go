@@ -5,7 +5,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
-	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // mixture is a mixture of experts while it is queued. kernels/experts.cu defines slots and
@@ -93,9 +92,7 @@ func (m *mixture) shares() bool {
 
 // work is a tensor of the running operation.
 func (b *Backend) work(rows, cols int) backend.Tensor {
-	m := &memory{owner: b, bytes: int64(4 * rows * cols)}
-	m.at = b.scratch(4 * rows * cols)
-	return backend.Tensor{Type: dtype.F32, Rows: rows, Cols: cols, Stride: cols, Mem: m}
+	return b.Over(b.scratch(4*rows*cols), rows, cols)
 }
 
 // projections are the products with the rows themselves: the router's, and those of a shared expert that is

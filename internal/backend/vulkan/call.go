@@ -46,6 +46,6 @@ func (b *Backend) uploadCall(p *backend.Pass) error {
 		}
 		c.At, c.bytes = uint64(at), n
 	}
-	c.Write(p, func(t backend.Tensor) uint64 { return uint64(b.address(t)) })
+	c.Write(p, func(t backend.Tensor) uint64 { return uint64(b.Address(t)) })
 	return b.send(driver.Ptr(c.At), c.Data)
 }

@@ -70,14 +70,24 @@ var modelCases = []modelCase{
 	{"gemma4_dense", model.Options{}},
 	{"gemma4_moe", model.Options{KVBits: 8}},
 	{"gemma4_ple", model.Options{}},
+	{"gemma4_unified", model.Options{KVBits: 4}},
+	{kFile, model.Options{KVBits: 8}},
 }
+
+// kFile stands for golden.KFile.
+const kFile = "K file"
 
 // modelsHaveTheBitsOfTheCPU compares whole models: prompts, drafts that are verified and rolled back, the head's chains, the state.
 // Passes of a shape that comes again are submitted again.
 func modelsHaveTheBitsOfTheCPU(t *testing.T, b *Backend) {
 	for _, c := range modelCases {
 		t.Run(fmt.Sprintf("%s, %d bits, keys of %d bits", c.name, c.o.Quantize, c.o.KVBits), func(t *testing.T) {
-			dir := golden.Dir(t, c.name)
+			dir := ""
+			if c.name == kFile {
+				dir = golden.KFile(t)
+			} else {
+				dir = golden.Dir(t, c.name)
+			}
 			want := modeltest.Dialog(t, backendtest.CPU(t, backend.Options{Threads: 1}), dir, c.o, 3)
 			before := b.passes.Replayed
 			got := modeltest.Dialog(t, b, dir, c.o, 3)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
-	"github.com/foretoken/foretoken/internal/dtype"
 )
 
 // maxExperts is EXPERTS of kernels/experts.glsl.
@@ -85,6 +84,5 @@ func (b *Backend) gated(x backend.Tensor, n int, r *routed, f backend.Activation
 
 // work is a tensor of the running operation.
 func (b *Backend) work(rows, cols int) backend.Tensor {
-	bytes := 4 * rows * cols
-	return backend.Tensor{Type: dtype.F32, Rows: rows, Cols: cols, Stride: cols, Mem: &memory{owner: b, at: b.scratch(bytes), bytes: int64(bytes)}}
+	return b.Over(b.scratch(4*rows*cols), rows, cols)
 }

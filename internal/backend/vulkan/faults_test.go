@@ -56,6 +56,11 @@ func TestProbeFindsTheLevelOfADevice(t *testing.T) {
 		case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
 			t.Errorf("%s: error %v", name, err)
 		}
+		if c.want != Instructions { // which says what is wrong
+			if err := b.Probe([]Level{Instructions}); err == nil || !strings.Contains(err.Error(), "level 0: ") || !strings.Contains(err.Error(), " of 0x") {
+				t.Errorf("%s: error %v at level 0", name, err)
+			}
+		}
 		if err := b.Close(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

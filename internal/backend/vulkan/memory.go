@@ -2,24 +2,10 @@ package vulkan
 
 import (
 	"errors"
-	"fmt"
-	"unsafe"
 
-	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
-	"github.com/foretoken/foretoken/internal/dtype"
 )
-
-// memory is a piece of the device's memory.
-type memory struct {
-	owner *Backend
-	at    driver.Ptr
-	bytes int64
-	freed bool
-}
-
-func (m *memory) Bytes() int64 { return m.bytes }
 
 // source is where the arena takes its memory from.
 type source struct {
@@ -45,124 +31,14 @@ func (s source) Explain(err error, needed, taken int64) error {
 
 var _ gpu.Source[driver.Ptr] = source{}
 
-// Alloc returns zeroed memory.
-func (b *Backend) Alloc(t dtype.Type, rows, cols int) (backend.Tensor, error) {
-	if rows < 0 || cols < 0 || (cols > 0 && rows > (1<<40)/cols) {
-		return backend.Tensor{}, fmt.Errorf("vulkan: cannot allocate a tensor of %d×%d", rows, cols)
-	}
-	if t != dtype.F32 && t != dtype.F16 && t != dtype.I8 {
-		return backend.Tensor{}, fmt.Errorf("vulkan: tensors of type %v are not supported", t)
-	}
-	bytes := int64(rows) * int64(cols) * int64(t.Size())
-	at, err := b.memory.Alloc(bytes)
-	if err != nil {
-		return backend.Tensor{}, err
-	}
-	if bytes > 0 {
-		c, err := b.queue.commands(false)
-		if err != nil {
-			return backend.Tensor{}, errors.Join(err, b.memory.Free(at))
-		}
+// zero queues that memory becomes zero.
+func (b *Backend) zero(at driver.Ptr, bytes int64) error {
+	c, err := b.queue.commands(false)
+	if err == nil {
 		c.Set(at, (bytes+3)&^3)
 	}
-	return backend.Tensor{Type: t, Rows: rows, Cols: cols, Stride: cols, Mem: &memory{owner: b, at: at, bytes: bytes}}, nil
+	return err
 }
-
-// Free frees the memory of t. All tensors in it are invalid after it.
-func (b *Backend) Free(t backend.Tensor) {
-	m, ok := t.Mem.(*memory)
-	if !ok || m.freed || m.owner != b || b.closed {
-		return
-	}
-	m.freed = true
-	b.passes.Forget(m)
-	b.fail(b.memory.Free(m.at))
-}
-
-// Write copies src into dst.
-func (b *Backend) Write(dst backend.Tensor, src []float32) error {
-	if dst.Type != dtype.F32 || len(src) != dst.Rows*dst.Cols {
-		return fmt.Errorf("vulkan: write of %d numbers into %d×%d of %v", len(src), dst.Rows, dst.Cols, dst.Type)
-	}
-	return b.WriteBytes(dst, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(src))), 4*len(src)))
-}
-
-// WriteBytes copies src to dst's memory.
-func (b *Backend) WriteBytes(dst backend.Tensor, src []byte) error {
-	b.begin()
-	row := dst.Cols * dst.Type.Size()
-	if len(src) != dst.Rows*row {
-		return fmt.Errorf("vulkan: write of %d bytes into a tensor of %d", len(src), dst.Rows*row)
-	}
-	to := b.address(dst)
-	if len(src) == 0 {
-		return nil
-	}
-	if solid(dst) {
-		return b.send(to, src)
-	}
-	from, err := b.memory.Alloc(int64(len(src)))
-	if err != nil {
-		return err
-	}
-	if err = b.send(from, src); err == nil {
-		b.copyRows(to, dst.Stride, from, dst.Cols, dst.Rows, dst.Cols, dst.Type.Size())
-	}
-	return errors.Join(err, b.memory.Free(from))
-}
-
-// Host copies t's numbers to the host.
-func (b *Backend) Host(t backend.Tensor) ([]float32, error) {
-	if t.Type != dtype.F32 || !solid(t) {
-		return nil, fmt.Errorf("vulkan: host view of rows %d apart and %d long, of %v", t.Stride, t.Cols, t.Type)
-	}
-	data, err := b.read(b.address(t), 4*t.Rows*t.Cols)
-	if err != nil {
-		return nil, err
-	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/4), nil
-}
-
-// ReadBytes copies src's memory to dst.
-func (b *Backend) ReadBytes(dst []byte, src backend.Tensor) error {
-	b.begin()
-	row := src.Cols * src.Type.Size()
-	if len(dst) != src.Rows*row {
-		return fmt.Errorf("vulkan: read of %d bytes from a tensor of %d", len(dst), src.Rows*row)
-	}
-	from := b.address(src)
-	if !solid(src) {
-		to, err := b.memory.Alloc(int64(len(dst)))
-		if err != nil {
-			return err
-		}
-		defer func() { b.fail(b.memory.Free(to)) }()
-		b.copyRows(to, src.Cols, from, src.Stride, src.Rows, src.Cols, src.Type.Size())
-		from = to
-	}
-	for at := 0; at < len(dst) || at == 0; at += readPiece {
-		n := min(readPiece, len(dst)-at)
-		data, err := b.read(from+driver.Ptr(at), n)
-		if err != nil {
-			return err
-		}
-		copy(dst[at:], data)
-	}
-	return nil
-}
-
-// readPiece is how many bytes ReadBytes copies at once.
-const readPiece = 16 << 20
-
-// Copy copies src to dst.
-func (b *Backend) Copy(dst, src backend.Tensor) {
-	backend.CheckCopy(dst, src)
-	b.begin()
-	b.copyRows(b.at(dst), dst.Stride, b.at(src), src.Stride, dst.Rows, dst.Cols, dst.Type.Size())
-}
-
-// solid reports whether a tensor has no gaps between its rows.
-func solid(t backend.Tensor) bool { return t.Stride == t.Cols || t.Rows <= 1 }
 
 // copyRows copies rows of cols numbers of size bytes; strides are in numbers.
 func (b *Backend) copyRows(to driver.Ptr, toStride int, from driver.Ptr, fromStride, rows, cols, size int) {

@@ -18,7 +18,7 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%s, driver %s", b.Name(), b.info.Driver)
+	t.Logf("%s, driver %s, keeps %+v", b.Name(), b.info.Driver, b.info.Keeps)
 	found := b.opts.Level
 	for _, level := range probeLevels {
 		err := b.Probe([]Level{level})

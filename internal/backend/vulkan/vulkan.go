@@ -32,6 +32,7 @@ type Options struct {
 
 // Backend is a GPU. See backend.Backend for the contract of its methods.
 type Backend struct {
+	gpu.Tensors[driver.Ptr]
 	dev     driver.Device
 	info    driver.Info
 	opts    Options
@@ -60,8 +61,7 @@ type Backend struct {
 	deep   int    // rows of a thread of product_tile; 0: by the number of rows
 	matrix int    // columns of cooperative matrices that are exact; 0: none are used
 
-	err    error // the first of the operations, until it is reported
-	closed bool
+	err error // the first of the operations, until it is reported
 }
 
 var (
@@ -80,6 +80,9 @@ func New(dev driver.Device, info driver.Info, o Options) (*Backend, error) {
 	o.Slab, o.Staging, o.Log = cmp.Or(o.Slab, 256<<20), cmp.Or(o.Staging, 16<<20), cmp.Or(o.Log, slog.Default())
 	b := &Backend{dev: dev, info: info, opts: o, kernels: map[string]driver.Kernel{}, weights: map[*weight]struct{}{}}
 	b.memory.Init(source{dev, &b.queue}, o.Slab)
+	b.Init("vulkan", &b.memory, gpu.Device[driver.Ptr]{
+		Begin: b.begin, Zero: b.zero, Send: b.send, Read: b.read, CopyRows: b.copyRows, At: b.at, Forget: func(m *gpu.Memory[driver.Ptr]) { b.passes.Forget(m) }, Fail: b.fail,
+	})
 	b.passes.Most = maxOperations
 	var err error
 	if b.modules, err = readModules(o.Kernels, &info); err != nil {
@@ -115,10 +118,9 @@ func (b *Backend) FreeMemory() int64 {
 
 // Close frees all memory. Tensors and weights are invalid after it.
 func (b *Backend) Close() error {
-	if b.closed {
+	if !b.Leave() {
 		return nil
 	}
-	b.closed = true
 	err := errors.Join(b.passes.Clear(), b.queue.close())
 	for w := range b.weights {
 		b.Unload(w)
@@ -156,30 +158,11 @@ func (b *Backend) begin() { b.within.next, b.outside.next = 0, 0 }
 
 // at is the address of a tensor's first number, for a kernel. A recorded pass that uses it is dropped with its memory.
 func (b *Backend) at(t backend.Tensor) driver.Ptr {
-	p := b.address(t)
-	if m, ok := t.Mem.(*memory); ok {
+	p := b.Address(t)
+	if m, ok := t.Mem.(*gpu.Memory[driver.Ptr]); ok {
 		b.passes.note(m)
 	}
 	return p
-}
-
-// address is at for memory that is not part of a pass's shape: that of sequences. It is 0 for the zero Tensor.
-func (b *Backend) address(t backend.Tensor) driver.Ptr {
-	if t.Mem == nil {
-		return 0
-	}
-	m, ok := t.Mem.(*memory)
-	if !ok || m.owner != b || m.freed {
-		panic("vulkan: tensor of another device, or freed tensor")
-	}
-	end := t.Offset
-	if t.Rows > 0 {
-		end += (t.Rows-1)*t.Stride + t.Cols
-	}
-	if t.Offset < 0 || int64(end*t.Type.Size()) > m.bytes {
-		panic(fmt.Sprintf("vulkan: %d×%d numbers %d apart from %d on, in memory of %d bytes", t.Rows, t.Cols, t.Stride, t.Offset, m.bytes))
-	}
-	return m.at + driver.Ptr(t.Offset*t.Type.Size())
 }
 
 // launch queues a kernel on groups of threads, with arguments as its push constants have them.

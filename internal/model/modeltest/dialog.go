@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/state"
@@ -18,7 +17,7 @@ import (
 // computed, a line for each step.
 func Dialog(t *testing.T, b backend.Backend, dir string, o model.Options, rounds int) (steps []string) {
 	t.Helper()
-	c := golden.Open(t, dir)
+	c := Files(t, dir)
 	o.MaxDrafts, o.Log = 3, slog.New(slog.DiscardHandler)
 	m, err := model.Open(c, b, o)
 	if err != nil {

@@ -204,16 +204,17 @@ func (l *llama) metadata() {
 	l.set("general.architecture", l.arch)
 	set("block_count", uint32(l.n("num_hidden_layers")+l.n("mtp_num_hidden_layers")))
 	set("nextn_predict_layers", uint32(l.n("mtp_num_hidden_layers")))
-	for key, name := range map[string]string{
+	names := map[string]string{
 		"context_length": "max_position_embeddings", "embedding_length": "hidden_size", "attention.head_count": "num_attention_heads",
 		"attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim", "attention.value_length": "head_dim",
 		"ssm.conv_kernel": "linear_conv_kernel_dim", "ssm.state_size": "linear_key_head_dim", "ssm.group_count": "linear_num_key_heads",
 		"ssm.time_step_rank": "linear_num_value_heads", "feed_forward_length": "intermediate_size", "expert_count": "num_experts",
 		"expert_used_count": "num_experts_per_tok", "expert_feed_forward_length": "moe_intermediate_size",
 		"expert_shared_feed_forward_length": "shared_expert_intermediate_size", "full_attention_interval": "full_attention_interval",
-	} {
-		if _, ok := l.text[name]; ok {
-			set(key, uint32(l.n(name)))
+	}
+	for _, key := range slices.Sorted(maps.Keys(names)) {
+		if _, ok := l.text[names[key]]; ok {
+			set(key, uint32(l.n(names[key])))
 		}
 	}
 	set("ssm.inner_size", uint32(l.n("linear_value_head_dim")*l.n("linear_num_value_heads")))

@@ -1,0 +1,15 @@
+package golden
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/foretoken/foretoken/internal/filetest"
+)
+
+// KFile is a GGUF file of a small Qwen3.5 with random matrices of Q4_K and an embedding of Q6_K, as TestGGUFOfShape of package qwen35
+// writes it.
+func KFile(tb testing.TB) string {
+	tb.Helper()
+	return filetest.Write(tb, filepath.Join(tb.TempDir(), "k.gguf"), unzip(tb, filepath.Join(root(tb), "internal", "golden", "testdata", "k.gguf.gz")))
+}
