@@ -61,7 +61,7 @@ type on struct {
 	device string
 	layers int
 	more   int
-	verify int // the CPU computes one of so many passes again
+	verify int // the CPU computes one of verify passes again; 0: none
 }
 
 // places is how many devices have layers.

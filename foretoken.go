@@ -95,7 +95,7 @@ type Options struct {
 	MaxQueue    int           // maximum requests that wait; beyond it a Request.Flow with less than its share is still accepted; 0: unlimited
 	MaxRound    time.Duration // time that a round should not exceed while text is generated; 0: half as long again as one without prompts
 	PrefixCache PrefixCache
-	// VerifyDevice has the CPU compute one of so many passes of another device again, from the same state; 0: none. If a logit
+	// VerifyDevice has the CPU compute one of VerifyDevice passes of another device again, from the same state; 0: none. If a logit
 	// differs the model serves nothing more: see ErrBroken. The CPU needs memory for the weights and for the states of a batch.
 	VerifyDevice int
 

@@ -16,7 +16,7 @@ import (
 type Shadow struct {
 	Model model.Model // the engine's; its head is not used
 	Pool  *state.Pool // on its device
-	Every int         // computes one of so many passes with logits
+	Every int         // one of Every passes with logits is computed
 }
 
 // shadow is a Shadow and what it has of the current pass.
