@@ -65,7 +65,6 @@ const (
 	ownRate    = 0.04  // those of a sequence, whose text changes
 	idleRate   = 0.002 // those of a source, per round: drafts that were rejected are tried again
 
-	reference   = 4     // measurements of a plain pass before the first draft: one that is off must not decide
 	horizon     = 60    // rounds in which a candidate that is better is used
 	leastGain   = 0.2   // rounds, of a trial
 	trialRounds = 2     // a plain pass after drafts is not typical; the next one is
@@ -178,12 +177,10 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	}
 	c.begin(batch)
 	var base candidate
-	known := 0
 	for i, r := range records {
 		c.take(&batch[i], r, &base)
-		known += batch[i].Known
 	}
-	if c.Measured(base.rows-known) >= reference {
+	if c.Known() {
 		c.rank(batch, records)
 	}
 	x := c.turn(c.best(batch, base), base.rows)
