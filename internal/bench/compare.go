@@ -212,7 +212,11 @@ func (r *CompareReport) settle() {
 func (r *CompareReport) head() string {
 	line := fmt.Sprintf("%s on %s beside %s (build %s): %d threads each, %d repetitions, medians; in brackets the 95 %% interval.", r.Model, r.Device, r.Peer, r.Build, r.Threads, r.Repeats)
 	if r.OurMemory > 0 && r.PeerMemory > 0 {
-		line += fmt.Sprintf(" Highest resident memory: %.2f GB, the peer's %.2f GB.", float64(r.OurMemory)/1e9, float64(r.PeerMemory)/1e9)
+		most := ""
+		if r.PeerMemory <= r.OurMemory { // Linux counts what the process had of ours before it became the peer
+			most = "at most "
+		}
+		line += fmt.Sprintf(" Highest resident memory: %.2f GB, the peer's %s%.2f GB.", float64(r.OurMemory)/1e9, most, float64(r.PeerMemory)/1e9)
 	}
 	if r.Load != "" {
 		line += " " + r.Load

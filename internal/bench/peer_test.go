@@ -165,6 +165,11 @@ func TestCompareTakesTurns(t *testing.T) {
 	if text := r.Text(plot.Style{ASCII: true}); !strings.Contains(text, "2.00 (2.00 to 2.00)") || !strings.Contains(text, "build abc") {
 		t.Errorf("text\n%s", text)
 	}
+	for peer, want := range map[int64]string{1e9: "the peer's at most 1.00 GB", 3e9: "the peer's 3.00 GB"} {
+		if r.OurMemory, r.PeerMemory = 2e9, peer; !strings.Contains(r.head(), want) {
+			t.Errorf("no %q in %s", want, r.head())
+		}
+	}
 	if r, err = compared(t, "table"); err != nil || !near(r.Tests[1].Peer.Median, 15.52) {
 		t.Errorf("%v, %+v", err, r)
 	}
