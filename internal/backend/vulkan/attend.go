@@ -19,7 +19,7 @@ import (
 const (
 	maxQuery  = 1024
 	maxValues = 512
-	maxMany   = 256 // numbers of keys and values of kernels/attend_many.comp
+	maxMany   = 256 // numbers of keys and values of kernels/attend_many.comp and attend_coded.comp
 )
 
 // fewQueries is the most rows whose queries are computed one by one.

@@ -137,7 +137,7 @@ func (b *Backend) quantize(in *rows, group int) {
 		return
 	}
 	eachRows(in.rows, func(from, to int) {
-		b.launch("quantize", [3]int{groups, to - from, 1}, in.at+driver.Ptr(4*from*in.stride), in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from),
+		b.launch("quantize", [3]int{(groups + 15) / 16, to - from, 1}, in.at+driver.Ptr(4*from*in.stride), in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from),
 			in.stride, in.coded, in.cols, group, in.tailRows)
 	})
 }

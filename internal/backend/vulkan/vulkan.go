@@ -54,8 +54,7 @@ type Backend struct {
 	begun      bool   // one of them was queued
 	detail     string // of the launch that is being made
 	made       rows   // of the launch that is being made: see launchMaking
-	best       []backend.Best
-	lister     backend.Lister
+	tops       tops
 
 	proof  *proof // nil: none is needed
 	deep   int    // rows of a thread of product_tile; 0: by the number of rows

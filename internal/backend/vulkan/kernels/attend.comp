@@ -10,6 +10,7 @@
 layout(constant_id = 1) const int SPLIT = 0;
 layout(local_size_x = 256) in;
 layout(push_constant, scalar) uniform Args { Call call; Layer a; Floats parts; int most; } g;
+#include "attend_codes.glsl"
 shared float query[1024];
 shared float scores[PAGE], weights[PAGE], lanes[16], partial[PAGE][17];
 shared int rounds[PAGE];
@@ -43,20 +44,6 @@ void dots(int first, Bytes rows, int d, int from, int to, bool adds) {
     scores[i] = adds ? add(scores[i], x) : x;
   }
   barrier();
-}
-
-// keyCode is column c of row k of rows of codes with that many groups, and valueCode column d of the values at position k.
-int keyCode(Bytes rows, int groups, int k, int c) {
-  if (g.a.kind == I8) return signed8(uint(rows.v[k * groups * CODED + c]) ^ 0x80u);
-  int group = c / CODED, h = c % CODED / HALF, range = PAGE * groups * HALF + (group * PAGE + k) * 4 + 2 * h;
-  uint level = uint(rows.v[(k * groups + group) * HALF + c % HALF]) >> 4 * h & 15u;
-  return signed8((uint(rows.v[range + 1]) + level * uint(rows.v[range])) ^ 0x80u);
-}
-int valueCode(Bytes rows, int k, int d) {
-  if (g.a.kind == I8) return signed8(uint(rows.v[d * PAGE + k]));
-  int page = d / CODED * PACKED * PAGE, h = d % CODED / HALF, range = page + (HALF + 2 * h) * PAGE + k;
-  uint level = uint(rows.v[page + d % HALF * PAGE + k]) >> 4 * h & 15u;
-  return signed8((uint(rows.v[range + PAGE]) + level * uint(rows.v[range])) ^ 0x80u);
 }
 
 // codedScore is the score of a key in codes, for the query whose codes begin at a group.

@@ -3,28 +3,36 @@
 #include "bits.glsl"
 #include "memory.glsl"
 #include "codes.glsl"
-// Kernel quantize: dynamic symmetric int8 quantization of activations by groups of columns. A workgroup has a group of a row.
-// Tails are [groups][tailRows]: the scale and the scaled sum of the codes.
-layout(local_size_x = 64) in;
+// Kernel quantize: dynamic symmetric int8 quantization of activations by groups of columns, a multiple of 4. A workgroup has 16 groups
+// of a row, 16 threads each. Tails are [groups][tailRows]: the scale and the scaled sum of the codes.
+layout(local_size_x = 256) in;
 layout(push_constant, scalar) uniform Args { Floats x; Bytes codes; Pairs tails; int xStride, codeStride, cols, group, tailRows; } g;
-shared uint top;
-shared int total;
+shared uint tops[16];
+shared int totals[16];
 void main() {
-  int i = int(gl_LocalInvocationID.x), row = int(gl_WorkGroupID.y), first = int(gl_WorkGroupID.x) * g.group, end = min(g.cols, first + g.group);
-  if (i == 0) top = 0u, total = 0;
+  int lane = int(gl_LocalInvocationID.x) & 15, slot = int(gl_LocalInvocationID.x) / 16, row = int(gl_WorkGroupID.y), n = int(gl_WorkGroupID.x) * 16 + slot;
+  int first = n * g.group, end = min(g.cols, first + g.group), from = row * g.xStride;
+  if (lane == 0) tops[slot] = 0u, totals[slot] = 0;
   barrier();
   uint own = 0u;
-  for (int c = first + i; c < end; c += 64) own = max(own, floatBitsToUint(g.x.v[row * g.xStride + c]) & 0x7fffffffu);
-  atomicMax(top, own);
+  for (int c = first + 4 * lane; c < end; c += 64)
+    for (int i = 0; i < 4; i++)
+      if (c + i < end) own = max(own, floatBitsToUint(g.x.v[from + c + i]) & 0x7fffffffu);
+  if (own != 0u) atomicMax(tops[slot], own);
   barrier();
-  Codes k = codesOf(top);
+  Codes k = codesOf(tops[slot]);
   int sum = 0;
-  for (int c = first + i; c < end; c += 64) {
-    int n = codeOf(k, g.x.v[row * g.xStride + c]);
-    g.codes.v[row * g.codeStride + c] = uint8_t(n & 255);
-    sum += n;
+  for (int c = first + 4 * lane; c < end; c += 64) {
+    uint codes = 0u;
+    for (int i = 0; i < 4; i++) {
+      int code = c + i < end ? codeOf(k, g.x.v[from + c + i]) : 0;
+      codes |= uint(code & 255) << 8 * i;
+      sum += code;
+    }
+    Uints(uint64_t(g.codes) + uint64_t(row) * uint64_t(g.codeStride) + uint64_t(c)).v[0] = codes;
   }
-  atomicAdd(total, sum);
+  if (sum != 0) atomicAdd(totals[slot], sum);
   barrier();
-  if (i == 0) g.tails.v[int(gl_WorkGroupID.x) * g.tailRows + row] = vec2(k.scale, mul(float(total), k.scale));
+  if (lane > 0 || first >= end) return;
+  g.tails.v[n * g.tailRows + row] = vec2(k.scale, mul(float(totals[slot]), k.scale));
 }
