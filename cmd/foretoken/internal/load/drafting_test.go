@@ -64,3 +64,15 @@ func TestDrafterFlags(t *testing.T) {
 		}
 	}
 }
+
+func TestMeasuredSpeedupIsInTheLine(t *testing.T) {
+	r := foretoken.SpeculationStats{Drafter: "auto", Rounds: 4, Drafted: 2, Accepted: 1, DraftedAt: [foretoken.MaxDepth]int{2}, AcceptedAt: [foretoken.MaxDepth]int{1}}
+	const want = "auto: 5 tokens in 4 rounds (1.25 per round), accepted 1 of 2 draft tokens (0.50), depth 0.5"
+	if line := DescribeSpeculation(&r); line != want {
+		t.Errorf("%q, want %q", line, want)
+	}
+	r.Speedup = 1.2
+	if line := DescribeSpeculation(&r); line != want+", about 1.20 times plain" {
+		t.Errorf("%q, want %q and the speedup", line, want)
+	}
+}
