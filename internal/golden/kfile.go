@@ -7,7 +7,7 @@ import (
 	"github.com/foretoken/foretoken/internal/filetest"
 )
 
-// KFile is a GGUF file of a small Qwen3.5 with random matrices of Q4_K and an embedding of Q6_K, as TestGGUFOfShape of package qwen35
+// KFile is a GGUF file of a small model with random matrices of Q4_K and an embedding of Q6_K, as TestGGUFOfShape of the first family
 // writes it.
 func KFile(tb testing.TB) string {
 	tb.Helper()
