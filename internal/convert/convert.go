@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/checkpoint"
@@ -97,6 +98,12 @@ func (o *Options) check() error {
 // written nothing is called dir; when it fails or ctx is canceled nothing is left.
 func Convert(ctx context.Context, src *checkpoint.Checkpoint, dir string, o Options) (Summary, error) {
 	return convert(ctx, src, dir, o, func(log *slog.Logger) (*weights.Inventory, error) {
+		for _, inside := range []string{"drafter", "assistant"} {
+			if _, err := src.ReadFile(inside + "/config.json"); err == nil {
+				at := filepath.Join(dir, inside)
+				log.Warn(fmt.Sprintf("the drafter in %s of %s is not converted with the model: convert it to %s, or copy it there", inside, src.Name(), at))
+			}
+		}
 		return model.Inventory(src, weights.Whole, log)
 	})
 }

@@ -1,7 +1,10 @@
 package gemma
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	"github.com/foretoken/foretoken/internal/convert"
 	"github.com/foretoken/foretoken/internal/doctor"
 	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/filetest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
@@ -156,4 +160,22 @@ func TestTheFileMayBeClosed(t *testing.T) {
 	r := rigOf(t, m, b)
 	got, _ := r.Answers(t, prompt)
 	same(t, "logits", got, want)
+}
+
+// TestConvertTellsOfDrafters converts a model with an assistant in its folder, which stays behind.
+func TestConvertTellsOfDrafters(t *testing.T) {
+	var log bytes.Buffer
+	out := filepath.Join(t.TempDir(), "out")
+	o := convert.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	dir := fixture(t, "gemma4_dense").write(t)
+	if err := os.Mkdir(filepath.Join(dir, "assistant"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	filetest.Write(t, filepath.Join(dir, "assistant", "config.json"), []byte("{}"))
+	if _, err := convert.Convert(t.Context(), openFolder(t, dir), out, o); err != nil {
+		t.Fatal(err)
+	}
+	if want := "convert it to " + filepath.Join(out, "assistant"); !strings.Contains(log.String(), want) {
+		t.Errorf("no %q in %s", want, &log)
+	}
 }
