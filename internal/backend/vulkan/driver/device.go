@@ -41,7 +41,7 @@ type allocation struct {
 
 // Stages and accesses of barriers.
 const (
-	stageCompute, stageTransfer             = 0x800, 0x1000
+	stageCompute, stageTransfer             = uint32(0x800), uint32(0x1000)
 	accessRead, accessWrite                 = 0x20, 0x40
 	accessTransferRead, accessTransferWrite = 0x800, 0x1000
 	computeStage                            = 0x20 // of a pipeline
@@ -50,9 +50,7 @@ const (
 // prepare makes what every device has.
 func (d *device) prepare(family uint32) error {
 	d.kernels = map[*kernel]struct{}{}
-	d.barrier = &memoryBarrier{
-		sType: 46, from: accessRead | accessWrite | accessTransferRead | accessTransferWrite, to: accessRead | accessWrite | accessTransferRead | accessTransferWrite,
-	}
+	d.barrier = &memoryBarrier{sType: 46}
 	queue, pool, layout, semaphore := new(uintptr), new(handle), new(handle), new(handle)
 	d.run(getQueue, d.handle, uintptr(family), 0, uintptr(unsafe.Pointer(queue)))
 	d.queue = *queue
@@ -350,12 +348,14 @@ type commands struct {
 	push   *[PushBytes]byte
 	copies *bufferCopy
 	bound  *kernel
-	wrong  error // the first mistake since Begin
+	before uint32 // stages of operations that the next ones wait for
+	ready  uint32 // stages that have waited since the last fence
+	wrong  error  // the first mistake since Begin
 }
 
 func (c *commands) Begin() error {
 	const simultaneous = 4 // it may be submitted again before it has ended
-	c.bound, c.wrong = nil, nil
+	c.bound, c.wrong, c.before, c.ready = nil, nil, stageCompute|stageTransfer, 0
 	return c.d.do(beginCommandBuffer, c.handle, uintptr(unsafe.Pointer(&commandBufferBeginInfo{sType: 42, flags: simultaneous})))
 }
 
@@ -368,12 +368,31 @@ func (c *commands) Launch(k Kernel, groups [3]int, args []byte) {
 	if n := copy(c.push[:], args); n > 0 {
 		d.run(cmdPushConstants, c.handle, uintptr(d.layout), computeStage, 0, uintptr(n), uintptr(unsafe.Pointer(c.push)))
 	}
+	c.await(stageCompute)
 	d.run(cmdDispatch, c.handle, uintptr(groups[0]), uintptr(groups[1]), uintptr(groups[2]))
 }
 
-func (c *commands) Fence() {
-	const stages = stageCompute | stageTransfer
-	c.d.run(cmdPipelineBarrier, c.handle, stages, stages, 0, 1, uintptr(unsafe.Pointer(c.d.barrier)), 0, 0, 0, 0)
+func (c *commands) Fence() { c.ready = 0 }
+
+// await is called before an operation of a stage. Behind a fence it waits for the stages of the operations before.
+func (c *commands) await(stage uint32) {
+	if c.ready&stage == 0 {
+		accesses := func(stages uint32) (list uint32) {
+			if stages&stageCompute != 0 {
+				list = accessRead | accessWrite
+			}
+			if stages&stageTransfer != 0 {
+				list |= accessTransferRead | accessTransferWrite
+			}
+			return list
+		}
+		c.d.barrier.from, c.d.barrier.to = accesses(c.before), accesses(stage)
+		c.d.run(cmdPipelineBarrier, c.handle, uintptr(c.before), uintptr(stage), 0, 1, uintptr(unsafe.Pointer(c.d.barrier)), 0, 0, 0, 0)
+		if c.ready == 0 {
+			c.before = 0
+		}
+		c.ready, c.before = c.ready|stage, c.before|stage
+	}
 }
 
 // within is the buffer that an address lies in, and the distance from its beginning.
@@ -393,6 +412,7 @@ func (c *commands) Copy(to, from Ptr, bytes int64) {
 		return
 	}
 	*c.copies = bufferCopy{first, at, uint64(bytes)}
+	c.await(stageTransfer)
 	c.d.run(cmdCopyBuffer, c.handle, uintptr(source), uintptr(target), 1, uintptr(unsafe.Pointer(c.copies)))
 }
 
@@ -401,6 +421,7 @@ func (c *commands) Set(to Ptr, bytes int64) {
 	if c.wrong != nil || bytes == 0 {
 		return
 	}
+	c.await(stageTransfer)
 	c.d.run(cmdFillBuffer, c.handle, uintptr(target), uintptr(at), uintptr(bytes), 0)
 }
 

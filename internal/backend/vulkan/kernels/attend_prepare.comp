@@ -76,13 +76,15 @@ void main() {
   Floats gain = query ? a.qNorm : a.kNorm;
   bool normed = !value && !none(gain);
   float scale = 0.0;
+  for (int c = i; c < n0; c += 64) y[c] = x.v[from + c];
+  barrier();
   if (normed) {
     float s = 0.0;
     if (i < 16)
-      for (int c = i; c < a.key; c += 16) s = fused(x.v[from + c], x.v[from + c], s);
+      for (int c = i; c < a.key; c += 16) s = fused(y[c], y[c], s);
     scale = rsqrt32(add(quot(sum16(s), float(a.key)), a.eps));
   }
-  for (int c = i; c < whole0; c += 64) y[c] = c >= n0 ? 0.0 : normed ? mul(mul(x.v[from + c], scale), gain.v[c]) : x.v[from + c];
+  for (int c = i; c < whole0; c += 64) y[c] = c >= n0 ? 0.0 : normed ? mul(mul(y[c], scale), gain.v[c]) : y[c];
   for (int c = i; c < whole1; c += 64) y[whole0 + c] = c < n1 ? x.v[from + a.key + c] : 0.0;
   barrier();
   int turned = a.latent != 0 ? whole0 : 0;
