@@ -1,7 +1,6 @@
 package vulkan
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -197,12 +196,13 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 		return
 	}
 	if in.rows > strip && w.tiled() {
-		deep := cmp.Or(b.deep, 1)
-		for b.deep == 0 && deep < 8 && 16*deep < in.rows {
+		deep := 1
+		for deep < 4 && 16*deep < in.rows {
 			deep *= 2
 		}
 		name = fmt.Sprintf("product_tile:%d", deep)
-		if b.matrix > 0 && deep > 1 && w.l.Group%b.matrix == 0 {
+		if b.matrix > 0 && in.rows > 16*deep && w.l.Group%b.matrix == 0 {
+			deep = 8
 			name = fmt.Sprintf("product_matrix:%d,%d", deep, b.matrix)
 		}
 		tiles = (tiles + tileOutputs/kernel.Tile - 1) / (tileOutputs / kernel.Tile)

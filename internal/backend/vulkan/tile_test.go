@@ -155,17 +155,13 @@ func BenchmarkTiles(b *testing.B) {
 		if err := dev.Write(x, list); err != nil {
 			b.Fatal(err)
 		}
-		for _, kernel := range []struct {
-			matrix bool
-			deep   int
-		}{{false, 2}, {false, 4}, {false, 8}, {true, 2}, {true, 4}, {true, 8}} {
-			if kernel.matrix && depth == 0 {
+		for _, matrix := range []bool{false, true} {
+			if matrix && depth == 0 {
 				continue
 			}
-			for _, n := range []int{64, 512} {
-				b.Run(fmt.Sprintf("%dx%d/matrix=%t/deep=%d/rows=%d", shape[0], shape[1], kernel.matrix, kernel.deep, n), func(b *testing.B) {
-					dev.matrix, dev.deep = 0, kernel.deep
-					if kernel.matrix {
+			for _, n := range []int{16, 32, 64, 128, 512} {
+				b.Run(fmt.Sprintf("%dx%d/matrix=%t/rows=%d", shape[0], shape[1], matrix, n), func(b *testing.B) {
+					if dev.matrix = 0; matrix {
 						dev.matrix = depth
 					}
 					multiply := func(times int) {

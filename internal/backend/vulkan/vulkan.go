@@ -57,7 +57,6 @@ type Backend struct {
 	tops       tops
 
 	proof  *proof // nil: none is needed
-	deep   int    // rows of a thread of product_tile; 0: by the number of rows
 	matrix int    // columns of cooperative matrices that are exact; 0: none are used
 
 	err error // the first of the operations, until it is reported

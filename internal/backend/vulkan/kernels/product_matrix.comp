@@ -9,7 +9,7 @@
 #include "memory.glsl"
 #include "weight.glsl"
 #include "tile.glsl"
-// Kernel product_matrix: product_tile by cooperative matrices of signed bytes, 16 x DEPTH and DEPTH x 16. DEEP is 2, 4 or 8. A subgroup
+// Kernel product_matrix: product_tile by cooperative matrices of signed bytes, 16 x DEPTH and DEPTH x 16. DEEP is even. A subgroup
 // of 32 has 8*DEEP rows and 32 outputs. The sums of a group go through shared memory: which thread has which is not known.
 layout(constant_id = 2) const int DEPTH = 32;
 const int HIGH = DEEP / 2; // matrices of a subgroup, one below another
@@ -29,6 +29,7 @@ void main() {
   bool byWeight = w.first != 0, biased = w.kind == BIASED && w.zero == 0.0, adds = hasAddend(w);
   if (self() == 0) faints = 0u;
   if (LEVEL != 2u) {
+    place(w);
     fetch(w, 0);
     for (int first = 0; first < all; first += STAGE) {
       barrier();

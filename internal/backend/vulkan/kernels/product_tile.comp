@@ -18,6 +18,7 @@ void main() {
   bool byWeight = w.first != 0, biased = w.kind == BIASED && w.zero == 0.0, adds = hasAddend(w);
   if (self() == 0) faints = 0u;
   if (LEVEL != 2u) {
+    place(w);
     fetch(w, 0);
     for (int first = 0; first < all; first += STAGE) {
       barrier();

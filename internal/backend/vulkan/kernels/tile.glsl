@@ -11,8 +11,12 @@ shared int partial[16 * DEEP][4];     // sums of 16 codes of a row
 shared vec2 rowTails[4][16 * DEEP];   // of the groups of a stage
 shared vec2 outputScales[4][OUTPUTS];
 shared uint faints;                   // a scale is too small for chains without tests
+// The next stage as it is in memory: nothing waits for it before it is stored.
 uvec4 nextRows[(DEEP + 3) / 4];
 uint nextOutputs[8];
+vec2 nextTails[2];
+uvec2 nextScales[2];
+uint64_t outputsAt[4], scalesAt; // tiles of a thread's outputs, or 0
 
 int self() { return int(gl_LocalInvocationID.x); }
 int firstRow() { return int(gl_WorkGroupID.y) * 16 * DEEP; }
@@ -34,33 +38,55 @@ uint signedBytes(Weight w, uint codes) {
   return w.bits == 8 ? codes ^ 0x80808080u : codes;
 }
 
-// fetch loads the codes of a stage into registers.
+// raw reports whether scales are halves of 16 bits, which are decoded when they are stored.
+bool raw(Weight w) { return w.factors == NO_FACTORS && w.number != F32 && w.kind == BIASED; }
+
+// place finds a thread's tiles.
+void place(Weight w) {
+  int t = self();
+  [[unroll]] for (int n = 0; n < 5; n++) {
+    int tile = tileAt(n < 4 ? 2 * n + (t >> 7) : t % OUTPUTS / 16);
+    uint64_t at_ = tile < 0 ? 0ul : uint64_t(tileOf(w, g.matrix, tile));
+    if (n < 4) outputsAt[n] = at_;
+    else scalesAt = at_;
+  }
+}
+
+// fetch loads a stage into registers: codes, and the scales of its groups.
 void fetch(Weight w, int first) {
-  int all = w.group * w.groups, t = self();
-  for (int n = 0; n < (DEEP + 3) / 4; n++) {
+  int group = w.group, all = group * w.groups, t = self();
+  [[unroll]] for (int n = 0; n < (DEEP + 3) / 4; n++) {
     int i = t + 256 * n, row = firstRow() + i / 4, column = first + i % 4 * 16;
     nextRows[n] = i < 64 * DEEP && row < g.rows && column < all ? Quads(uint64_t(g.codes) + uint64_t(row) * uint64_t(g.codeStride) + uint64_t(column)).v[0] : uvec4(0u);
   }
-  int r = t >> 2 & 15, pair = t & 3 | t >> 4 & 4, column = first + 8 * pair;
-  for (int n = 0; n < 4; n++) {
-    int tile = tileAt(2 * n + (t >> 7));
+  int r = t >> 2 & 15, pair = t & 3 | t >> 4 & 4, column = first + 8 * pair, v = column % group / 4;
+  [[unroll]] for (int n = 0; n < 4; n++) {
     nextOutputs[2 * n] = nextOutputs[2 * n + 1] = 0u;
-    if (tile < 0 || column >= all) continue;
-    Bytes block = blockOf(w, tileOf(w, g.matrix, tile), column / w.group);
-    int v = column % w.group / 4;
-    if (w.bits == 4) {
-      uint codes = wordAt(block, wordOf(w, v / 2, r));
-      nextOutputs[2 * n] = signedBytes(w, codes & 0x0f0f0f0fu), nextOutputs[2 * n + 1] = signedBytes(w, codes >> 4 & 0x0f0f0f0fu);
+    if (outputsAt[n] == 0ul || column >= all) continue;
+    Bytes block = blockOf(w, Bytes(outputsAt[n]), column / group);
+    if (w.bits == 4) nextOutputs[2 * n] = wordAt(block, wordOf(w, v / 2, r));
+    else nextOutputs[2 * n] = fours(w, block, v, r), nextOutputs[2 * n + 1] = fours(w, block, v + 1, r);
+  }
+  if (first % group != 0) return;
+  [[unroll]] for (int n = 0; n < 2; n++) {
+    int slot = t / (16 * DEEP) + 16 / DEEP * n, own = first / group + slot, row = firstRow() + t % (16 * DEEP);
+    nextTails[n] = slot < max(1, STAGE / group) && own < w.groups && row < g.rows ? g.tails.v[own * g.tailRows + row] : vec2(0.0);
+    slot = t / OUTPUTS + 2 * n, own = first / group + slot;
+    nextScales[n] = uvec2(0u);
+    if (slot >= max(1, STAGE / group) || own >= w.groups || scalesAt == 0ul) continue;
+    if (raw(w)) {
+      Bytes p = at(blockOf(w, Bytes(scalesAt), own), int64_t(w.codes));
+      nextScales[n] = uvec2(shortAt(p, t & 15), w.zero == 0.0 ? shortAt(p, 16 + (t & 15)) : 0u);
     } else {
-      nextOutputs[2 * n] = signedBytes(w, fours(w, block, v, r)), nextOutputs[2 * n + 1] = signedBytes(w, fours(w, block, v + 1, r));
+      nextScales[n] = floatBitsToUint(scaleOf(w, Bytes(scalesAt), own, t & 15));
     }
   }
 }
 
-// store brings the codes of a stage to shared memory, with the scales of its groups.
+// store brings a stage to shared memory.
 void store(Weight w, int first) {
-  int t = self();
-  for (int n = 0; n < (DEEP + 3) / 4; n++) {
+  int group = w.group, t = self();
+  [[unroll]] for (int n = 0; n < (DEEP + 3) / 4; n++) {
     int i = t + 256 * n;
     if (i >= 64 * DEEP) break;
     uvec4 codes = nextRows[n];
@@ -68,22 +94,26 @@ void store(Weight w, int first) {
     partial[i / 4][i % 4] = DOT(codes.x, 0x01010101u) + DOT(codes.y, 0x01010101u) + DOT(codes.z, 0x01010101u) + DOT(codes.w, 0x01010101u);
   }
   int pair = t & 3 | t >> 4 & 4;
-  for (int n = 0; n < 4; n++) {
+  [[unroll]] for (int n = 0; n < 4; n++) {
     int to = ((2 * n + (t >> 7)) * 16 + (t >> 2 & 15)) * STRIDE + pair / 2, odd = 2 * (pair & 1);
-    outputCodes[to][odd] = nextOutputs[2 * n], outputCodes[to][odd + 1] = nextOutputs[2 * n + 1];
+    uint codes = nextOutputs[2 * n], more = nextOutputs[2 * n + 1];
+    if (w.bits == 4) more = codes >> 4 & 0x0f0f0f0fu, codes &= 0x0f0f0f0fu;
+    outputCodes[to][odd] = signedBytes(w, codes), outputCodes[to][odd + 1] = signedBytes(w, more);
   }
-  if (first % w.group != 0) return;
+  if (first % group != 0) return;
   uint small_ = 0u;
-  for (int i = t; i < max(1, STAGE / w.group) * 16 * DEEP; i += 256) {
-    int slot = i / (16 * DEEP), r = i % (16 * DEEP), row = firstRow() + r, group = first / w.group + slot;
-    vec2 tail = row < g.rows && group < w.groups ? g.tails.v[group * g.tailRows + row] : vec2(0.0);
-    rowTails[slot][r] = tail;
+  [[unroll]] for (int n = 0; n < 2; n++) {
+    int slot = t / (16 * DEEP) + 16 / DEEP * n;
+    vec2 tail = nextTails[n];
+    if (slot < 4) rowTails[slot][t % (16 * DEEP)] = tail;
     if (faint(tail.x) || faint(tail.y)) small_ = 1u;
-  }
-  for (int i = t; i < max(1, STAGE / w.group) * OUTPUTS; i += 256) {
-    int slot = i / OUTPUTS, o = i % OUTPUTS, tile = tileAt(o / 16), group = first / w.group + slot;
-    vec2 scale = tile >= 0 && group < w.groups ? scaleOf(w, tileOf(w, g.matrix, tile), group, o % 16) : vec2(0.0);
-    outputScales[slot][o] = scale;
+    vec2 scale = uintBitsToFloat(nextScales[n]);
+    if (raw(w)) {
+      uvec2 halves = nextScales[n];
+      scale = w.number == F16 ? vec2(f16(halves.x), f16(halves.y)) : uintBitsToFloat(halves << 16);
+      if (w.zero != 0.0) scale.y = mul(w.zero, scale.x);
+    }
+    outputScales[t / OUTPUTS + 2 * n][t % OUTPUTS] = scale;
     if (faint(scale.x) || faint(scale.y)) small_ = 1u;
   }
   if (small_ != 0u) faints = 1u;
