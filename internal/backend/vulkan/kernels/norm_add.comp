@@ -1,5 +1,6 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "bits.glsl"
 #include "memory.glsl"
 #include "squares.glsl"

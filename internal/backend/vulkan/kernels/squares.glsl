@@ -12,11 +12,14 @@ float sumOfSquares(Floats x, int from, int cols) {
     barrier();
     if (i == 0) faints = 0u;
     barrier();
-    for (int c = i; c < n; c += 256) {
-      float v = x.v[from + first + c];
-      part[c] = v;
-      if (faint(v)) faints = 1u;
+    float v[PART / 256]; // all are loaded before the first is used
+    bool small_ = false;
+    [[unroll]] for (int k = 0; k < PART / 256; k++) v[k] = i + 256 * k < n ? x.v[from + first + i + 256 * k] : 0.0;
+    [[unroll]] for (int k = 0; k < PART / 256; k++) {
+      part[i + 256 * k] = v[k];
+      small_ = small_ || faint(v[k]);
     }
+    if (small_) faints = 1u;
     barrier();
     if (i < 64) {
       float begin = s;
