@@ -45,6 +45,7 @@ func (e *Engine) round() {
 // the span. A panic of the model or the drafter becomes an error. took is the time of the round, without that of others.
 func (e *Engine) decode() (took time.Duration, err error) {
 	defer caught(&err)
+	defer e.shadow.drop()
 	if e.err != nil {
 		if e.flight != nil {
 			e.pipeline.withdraw(e.o.Log, e.err)
@@ -55,12 +56,11 @@ func (e *Engine) decode() (took time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	again := len(e.shadow.spans) > 0
 	if err := e.compare(); err != nil {
 		return 0, err
 	}
 	start := time.Now()
-	if err := e.verify(e.out, again); err != nil {
+	if err := e.verify(e.out, len(e.shadow.spans) > 0); err != nil {
 		return 0, err
 	}
 	verified, waited := time.Since(start), e.logits.Waited()

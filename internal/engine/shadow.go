@@ -51,6 +51,7 @@ func (e *Engine) copyPass() error {
 	if s.passes++; s.passes < s.Every {
 		return nil
 	}
+	s.passes = 0
 	for i := range e.spans {
 		if e.spans[i].Want == 0 {
 			continue
@@ -58,13 +59,12 @@ func (e *Engine) copyPass() error {
 		if err := s.add(e, &e.spans[i]); err != nil {
 			s.drop()
 			if errors.Is(err, state.ErrFull) {
-				e.o.Log.Warn("a pass is not computed again for lack of memory; the next one will be", "error", err)
+				e.o.Log.Warn("a pass is not computed again for lack of memory", "error", err)
 				return nil
 			}
 			return fmt.Errorf("engine: computing a pass again: %w", err)
 		}
 	}
-	s.passes = 0
 	return nil
 }
 
@@ -123,7 +123,6 @@ func (e *Engine) compare() error {
 	if len(s.spans) == 0 {
 		return nil
 	}
-	defer s.drop()
 	start := time.Now()
 	if err := e.out.Wait(); err != nil {
 		return err

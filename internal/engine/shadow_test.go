@@ -39,7 +39,7 @@ func (e *erring) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 }
 
 // withShadow is an engine that has the CPU compute passes again. Its function ends it, and checks that nothing is left.
-func (f *failing) withShadow(t *testing.T, every int, ended func(error)) (*Engine, func()) {
+func (f *failing) withShadow(t *testing.T, m model.Model, every int, ended func(error)) (*Engine, func()) {
 	t.Helper()
 	host := backendtest.CPU(t, backend.Options{Threads: 1})
 	s := Shadow{load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8, NoHead: true}, host), state.NewPool(host, math.MaxInt64), every}
@@ -47,7 +47,7 @@ func (f *failing) withShadow(t *testing.T, every int, ended func(error)) (*Engin
 	if f.groups > 1 {
 		o.RoundTokens = 16
 	}
-	e, err := New(f.model, f.pool, o)
+	e, err := New(m, f.pool, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestPassesComputedAgainChangeNothing(t *testing.T) {
 	split, _ := staged(t)
 	for what, f := range map[string]*failing{"one device": newFailing(t), "three stages": newFailingOn(t, split, nil, 3)} {
 		for _, every := range []int{1, 3} {
-			e, end := f.withShadow(t, every, func(err error) { t.Errorf("%s, every %d: broken: %v", what, every, err) })
+			e, end := f.withShadow(t, f.model, every, func(err error) { t.Errorf("%s, every %d: broken: %v", what, every, err) })
 			for range 2 { // the second time the cache has the prompts
 				for i, err := range f.all(t, e) {
 					if err != nil {
@@ -93,7 +93,7 @@ func TestWrongDevicesAreFound(t *testing.T) {
 			}
 			f := newFailingOn(t, device, b.Opaque, 0)
 			var told error
-			e, end := f.withShadow(t, every, func(err error) { told = err })
+			e, end := f.withShadow(t, f.model, every, func(err error) { told = err })
 			b.passes, b.at = 0, at
 			for i := range f.want {
 				ids, _, err := collect(e, failingRequest(i))
@@ -114,5 +114,33 @@ func TestWrongDevicesAreFound(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// panicking is a model of which one pass panics.
+type panicking struct {
+	*numbered
+	left int // passes until it does
+}
+
+func (m *panicking) Forward(batch []model.Span) (model.Output, error) {
+	if m.left--; m.left == 0 {
+		panic("a mistake")
+	}
+	return m.numbered.Forward(batch)
+}
+
+// TestFailedPassesAreNotCompared has a pass panic whose states were copied. Its request ends, and the next one is not compared with it.
+func TestFailedPassesAreNotCompared(t *testing.T) {
+	f := newFailing(t)
+	for _, every := range []int{1, 2} {
+		e, end := f.withShadow(t, &panicking{f.model, every}, every, func(err error) { t.Errorf("every %d: broken: %v", every, err) })
+		if _, _, err := collect(e, failingRequest(0)); err == nil {
+			t.Errorf("every %d: no error of a pass that panicked", every)
+		}
+		if ids, _, err := collect(e, failingRequest(2)); err != nil || !slices.Equal(ids, f.want[2]) {
+			t.Errorf("every %d: %v, %v, want %v", every, ids, err, f.want[2])
+		}
+		end()
 	}
 }
