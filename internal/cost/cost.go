@@ -23,8 +23,9 @@ const (
 	states = 1 + len(sizes) // the level comes first
 
 	// Before anything is measured, a row adds assumedRow of a pass over one row. This is optimistic, so larger passes
-	// are tried. A prompt before the first pass tells more. A row that adds likelyRow is one standard deviation off. The relation of two neighboring sizes
-	// is off that line by roughness, because devices change kernels with the number of rows.
+	// are tried. If a prompt was measured before, its rows replace assumedRow, but not beyond likelyRow. A row that adds likelyRow
+	// is one standard deviation off. The relation of two neighboring sizes is off that line by roughness, because devices change
+	// kernels with the number of rows.
 	assumedRow = 0.05
 	likelyRow  = 0.3
 	roughness  = 0.08

@@ -27,8 +27,8 @@ const leastGain = 0.03
 // its longest stage if that is more. A pass of fewer rows takes less time, but not in proportion. There is a round for each group,
 // and one for each stage while there are prompts, whose chunks follow one another.
 //
-// There is one group if a sequence is isolated or the pass is computed again. There is also one if offline sequences run beside online ones: their share is
-// one of a round.
+// There is one group if a sequence is isolated or the next pass with logits is to be computed again. There is also one if offline
+// sequences run beside online ones: their share is one of a round.
 func (e *Engine) groups() (groups, rounds int) {
 	p := &e.pipeline
 	if p.Pipeline == nil || e.shadow.due() || slices.ContainsFunc(e.running, func(s *sequence) bool {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/prefix/store"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -27,7 +28,8 @@ type flaky struct {
 	store.Folder
 	fault   atomic.Pointer[func(op, name string, data []byte) ([]byte, error)]
 	calls   atomic.Int64
-	mixture int // of the processes that share it
+	mixture int          // of the processes that share it
+	target  state.Layout // instead of that of the mixture; without layers: none
 }
 
 func newFlaky(t *testing.T) *flaky {
@@ -128,6 +130,9 @@ func newProcess(t *testing.T, files store.Store, o store.SharedOptions, disk *st
 	o.Log = slog.New(slog.NewTextHandler(p.log, nil))
 	if f, ok := files.(*flaky); ok {
 		p.target, p.memory = mixtures[f.mixture][0], mixtures[f.mixture][1]
+		if f.target.Layers != nil {
+			p.target = f.target
+		}
 	}
 	if o.Uses == 0 {
 		o.Uses = 1
@@ -224,6 +229,25 @@ func TestSharedServesOtherProcesses(t *testing.T) {
 	}
 	if observed == 0 {
 		t.Error("no boundary was at the end of a page")
+	}
+}
+
+// TestSharedFindsBoundariesFarApart has a text of which 28 pages are stored and an entry ends at the eighth. It is found if windows are so
+// large that boundaries are that far apart.
+func TestSharedFindsBoundariesFarApart(t *testing.T) {
+	for heads, want := range map[int]int{0: 0, 8: 450} {
+		files := newFlaky(t)
+		files.target.Layers = []state.Layer{state.KV{Type: dtype.F16, Heads: 1, Key: 16, Value: 16}}
+		if heads > 0 {
+			files.target.Layers = append(files.target.Layers, state.KV{Type: dtype.F16, Heads: heads, Key: 16, Value: 16, Window: 1024})
+		}
+		tokens := story(1, 2000)
+		write(t, files, tokens, 450, 1900)
+		p := newProcess(t, files, store.SharedOptions{}, nil)
+		if got := fetched(p.c, append(slices.Clone(tokens[:1800]), story(2, 50)...)); got != want {
+			t.Errorf("windows of %d heads, boundaries %d tokens apart: found %d tokens, want %d", heads, p.target.Boundary(), got, want)
+		}
+		p.end()
 	}
 }
 
