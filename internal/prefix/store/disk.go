@@ -182,7 +182,7 @@ func (d *Disk) drop(n Name) bool {
 func (d *Disk) Has(n Name) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.queued[n] > 0 || d.files[n] != nil
+	return d.queued[n] != nil || d.files[n] != nil
 }
 
 // readable reports whether a file is there. A nil disk has none.
@@ -213,10 +213,15 @@ func (d *Disk) size(n Name) int64 {
 	return 0
 }
 
-// begin implements tier.
+// begin implements tier. An entry is not written if a file that it needs was removed while the entry waited: nobody could
+// read it, and a listener would not hear that it can be read once the file is written again.
 func (d *Disk) begin(j *job) bool {
 	d.used(j.names) // they are not removed to make space
-	return true
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !slices.ContainsFunc(j.names, func(n Name) bool {
+		return d.files[n] == nil && !slices.ContainsFunc(j.files, func(f waiting) bool { return f.name == n })
+	})
 }
 
 // put implements tier.

@@ -43,11 +43,13 @@ func TestRemovingLooksAtNoOtherFiles(t *testing.T) {
 }
 
 // TestEntriesAreRemovedBeforeTheirFiles writes entries of random texts to a folder that is always full. Every one that is
-// there has all of its files, those that other entries use too, and pages of windows.
+// there has all of its files, those that other entries use too, and pages of windows. Files that wait are known, whatever
+// becomes of an earlier job with the same file.
 func TestEntriesAreRemovedBeforeTheirFiles(t *testing.T) {
 	const window, largest = 3, 8
 	rng := rand.New(rand.NewPCG(1, 2))
 	files := map[Name][]Name{} // of entries
+	var waits []*job
 	d := newDisk(nowhere{}, DiskOptions{Bytes: 40 * (2*largest + 1)})
 	d.start(d, nil, 0, d.o.Bytes, 0, 1)
 	defer d.Close()
@@ -61,12 +63,24 @@ func TestEntriesAreRemovedBeforeTheirFiles(t *testing.T) {
 		if files[end] == nil || rng.IntN(2) == 0 {
 			j := &job{names: names}
 			for _, n := range names {
-				if d.files[n] == nil {
+				if d.files[n] == nil && (d.queued[n] == nil || rng.IntN(4) == 0) { // a larger file may be queued again
 					j.files = append(j.files, waiting{name: n, data: make([]byte, 1+rng.IntN(8))})
 				}
 			}
-			d.do(j)
-			d.finish(j)
+			d.enqueue(j)
+			waits = append(waits, j)
+			for len(waits) > 0 && rng.IntN(3) > 0 {
+				j, waits = <-d.jobs, waits[1:]
+				d.do(j)
+				d.finish(j)
+			}
+			for _, j := range waits {
+				for _, f := range j.files {
+					if !d.Has(f.name) {
+						t.Fatalf("%v waits, and is not known", f.name)
+					}
+				}
+			}
 		} else if d.readable(end) {
 			d.touch(names)
 		}
@@ -77,8 +91,8 @@ func TestEntriesAreRemovedBeforeTheirFiles(t *testing.T) {
 			}
 		}
 	}
-	if d.stats.Removed < 1000 || len(d.files) == 0 {
-		t.Errorf("%+v: the folder was not full", d.stats)
+	if d.stats.Removed < 1000 || len(d.files) == 0 || d.dropped == 0 {
+		t.Errorf("%+v, %d dropped: the folder was not full, or no job waited too long", d.stats, d.dropped)
 	}
 }
 

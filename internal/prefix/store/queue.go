@@ -20,9 +20,9 @@ type queue struct {
 
 	mu      sync.Mutex // protects what follows and the files of the tier
 	closed  bool
-	queued  map[Name]int64 // sizes of the files that wait
-	pending int64          // bytes in jobs
-	dropped int64          // files that were not written
+	queued  map[Name]*waiting // the last job's
+	pending int64             // bytes in jobs
+	dropped int64             // files that were not written
 }
 
 // tier is where a queue writes to.
@@ -45,6 +45,7 @@ type waiting struct {
 	name    Name
 	data    []byte // nil: it was written
 	replace bool   // a smaller one
+	size    int64  // on disk, while it is queued
 }
 
 // Section is a part of a file. A missing one has no bytes.
@@ -68,7 +69,7 @@ func (q *queue) start(t tier, log *slog.Logger, limit, most int64, writers, read
 		log = slog.New(slog.DiscardHandler)
 	}
 	q.tier, q.log, q.limit, q.most = t, log, limit, most
-	q.jobs, q.slots, q.queued = make(chan *job, queueJobs), make(chan struct{}, reads), map[Name]int64{}
+	q.jobs, q.slots, q.queued = make(chan *job, queueJobs), make(chan struct{}, reads), map[Name]*waiting{}
 	for range writers {
 		q.done.Go(func() {
 			for j := range q.jobs {
@@ -148,7 +149,7 @@ func (q *queue) Write(names []Name, sections func(i int) []Section) (all bool, e
 				q.log.Warn("prefix cache: state not read", "error", err)
 				return false, err
 			}
-			j.files, j.bytes = append(j.files, waiting{n, data, had > 0}), j.bytes+int64(len(data))
+			j.files, j.bytes = append(j.files, waiting{name: n, data: data, replace: had > 0}), j.bytes+int64(len(data))
 		}
 		i = end
 	}
@@ -161,7 +162,11 @@ func (q *queue) missing(names []Name, sections func(i int) []Section) (missing m
 	defer q.mu.Unlock()
 	missing = map[Name]int64{}
 	for i, n := range names {
-		if had, want := max(q.tier.size(n), q.queued[n]), fileBytes(sections(i)); had < want {
+		had, want := q.tier.size(n), fileBytes(sections(i))
+		if f := q.queued[n]; f != nil {
+			had = max(had, f.size)
+		}
+		if had < want {
 			missing[n] = had
 			size += want
 		}
@@ -178,8 +183,10 @@ func (q *queue) enqueue(j *job) {
 		return
 	}
 	q.pending += j.bytes
-	for _, f := range j.files {
-		q.queued[f.name] = sealed(f.data)
+	for i := range j.files {
+		f := &j.files[i]
+		f.size = sealed(f.data)
+		q.queued[f.name] = f
 	}
 	q.jobs <- j
 }
@@ -201,8 +208,11 @@ func (q *queue) do(j *job) {
 // finish takes a job off the list. Files that were not written count as if they had never been queued.
 func (q *queue) finish(j *job) {
 	q.mu.Lock()
-	for _, f := range j.files {
-		delete(q.queued, f.name)
+	for i := range j.files {
+		f := &j.files[i]
+		if q.queued[f.name] == f {
+			delete(q.queued, f.name)
+		}
 		if f.data != nil {
 			q.dropped++
 		}
