@@ -1,13 +1,9 @@
 package engine
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"slices"
-	"time"
 
-	"github.com/foretoken/foretoken/internal/dtype"
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/state"
 )
@@ -42,34 +38,8 @@ func (s *shadow) drop() {
 	s.spans, s.rows = s.spans[:0], s.rows[:0]
 }
 
-// copyPass copies the states of the pass that is to begin, if it is computed again.
-func (e *Engine) copyPass() error {
-	s := &e.shadow
-	if s.Every == 0 || !slices.ContainsFunc(e.spans, func(x model.Span) bool { return x.Want > 0 }) {
-		return nil
-	}
-	if s.passes++; s.passes < s.Every {
-		return nil
-	}
-	s.passes = 0
-	for i := range e.spans {
-		if e.spans[i].Want == 0 {
-			continue
-		}
-		if err := s.add(e, &e.spans[i]); err != nil {
-			s.drop()
-			if errors.Is(err, state.ErrFull) {
-				e.o.Log.Warn("a pass is not computed again for lack of memory", "error", err)
-				return nil
-			}
-			return fmt.Errorf("engine: computing a pass again: %w", err)
-		}
-	}
-	return nil
-}
-
-// add copies a span with its state.
-func (s *shadow) add(e *Engine, span *model.Span) error {
+// add copies a span with its state, and its rows, which are on the device from.
+func (s *shadow) add(span *model.Span, from backend.Backend) error {
 	x, err := span.State.Save()
 	if err != nil {
 		return err
@@ -101,7 +71,7 @@ func (s *shadow) add(e *Engine, span *model.Span) error {
 	for i := range own.Inputs {
 		rows := &own.Inputs[i].Rows
 		data := make([]byte, rows.Rows*rows.Cols*rows.Type.Size())
-		if err := e.pool.Device().ReadBytes(data, *rows); err != nil {
+		if err := from.ReadBytes(data, *rows); err != nil {
 			return err
 		}
 		device := s.Pool.Device()
@@ -115,36 +85,6 @@ func (s *shadow) add(e *Engine, span *model.Span) error {
 		}
 	}
 	return own.State.Reserve(len(own.Tokens))
-}
-
-// compare computes the pass that has landed again, if its states were copied, and returns an error if a logit has other bits.
-func (e *Engine) compare() error {
-	s := &e.shadow
-	if len(s.spans) == 0 {
-		return nil
-	}
-	start := time.Now()
-	if err := e.out.Wait(); err != nil {
-		return err
-	}
-	e.queued += time.Since(start)
-	got, err := logitsOf(&e.out)
-	if err != nil {
-		return err
-	}
-	out, err := s.Model.Forward(s.spans)
-	if err != nil {
-		return fmt.Errorf("engine: computing a pass again: %w", err)
-	}
-	want, err := logitsOf(&out)
-	if err != nil {
-		return fmt.Errorf("engine: computing a pass again: %w", err)
-	}
-	if i := dtype.Differ(got, want); i >= 0 {
-		return &differentError{fmt.Sprintf("logit %d of row %d of a pass of %d sequences is 0x%08x on %s, and 0x%08x on %s, from the same state",
-			i%out.Logits.Cols, i/out.Logits.Cols, len(e.batch), binary.LittleEndian.Uint32(got[4*i:]), e.pool.Device().Name(), binary.LittleEndian.Uint32(want[4*i:]), out.Device.Name())}
-	}
-	return nil
 }
 
 // logitsOf are the bytes of all logits of a pass.

@@ -142,7 +142,7 @@ func TestAutoTriesTheNextGPU(t *testing.T) {
 	for refused := 1; refused <= 2; refused++ {
 		said := new(bytes.Buffer)
 		d := fakes{
-			infos: []driver.Info{{Name: "shared"}, {Name: "first", Kind: driver.Discrete}, {Name: "second", Kind: driver.Discrete}},
+			infos: []driver.Info{{Name: "integrated"}, {Name: "first", Kind: driver.Discrete}, {Name: "second", Kind: driver.Discrete}},
 			change: func(i int, f *fake) {
 				if i <= refused {
 					f.sqrt = func(x float32) float32 { return root(x) * 1.0000001 }

@@ -213,8 +213,8 @@ func (d *Disk) size(n Name) int64 {
 	return 0
 }
 
-// begin implements tier. An entry is not written if a file that it needs was removed while the entry waited: nobody could
-// read it, and a listener would not hear that it can be read once the file is written again.
+// begin implements tier. An entry is not written if a file that it needs was removed while the entry waited: it could not
+// be read, and a listener would not hear of it when the file is written again.
 func (d *Disk) begin(j *job) bool {
 	d.used(j.names) // they are not removed to make space
 	d.mu.Lock()
