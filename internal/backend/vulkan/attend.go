@@ -70,9 +70,18 @@ func (b *Backend) Attend(dst backend.Tensor, a *backend.Attention, at backend.Pl
 		heads += a.Heads
 	}
 	b.launch("attend_prepare", [3]int{heads, rows, 1}, call, param)
-	if q.Rows > fewQueries && at.Type == dtype.F16 && a.Latent == 0 && a.HeadDim%32 == 0 && a.HeadDim <= maxMany && a.Values() <= maxMany && b.opts.Level != Integers {
-		b.launch("attend_many", [3]int{a.Heads, q.Rows, 1}, call, param)
-		return
+	if q.Rows > fewQueries && a.Latent == 0 && a.HeadDim <= maxMany && a.Values() <= maxMany {
+		many := ""
+		switch {
+		case backend.CodedPages(at.Type):
+			many = "attend_coded"
+		case at.Type == dtype.F16 && a.HeadDim%32 == 0 && b.opts.Level != Integers:
+			many = "attend_many"
+		}
+		if many != "" {
+			b.launch(many, [3]int{a.Heads, q.Rows, 1}, call, param)
+			return
+		}
 	}
 	most := pagesOf(batch)
 	size := 4 * q.Rows * a.Heads * most * (a.Values() + 3)

@@ -5,6 +5,8 @@ package vulkan
 import (
 	"flag"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -46,12 +48,38 @@ func open(tb testing.TB) *Backend {
 	return b
 }
 
-// TestDevice holds whole models and the kernels to the portable code, on one backend: most of the time is for compiling kernels.
+// TestDevice holds the kernels and whole models to the portable code: most of the time is for compiling kernels.
 func TestDevice(t *testing.T) {
 	b := open(t)
+	t.Run("suite", func(t *testing.T) { backendtest.Brief(t).Run(t, b) })
+	t.Run("kernels", func(t *testing.T) { suiteRunsKernels(t, b) })
+	b = open(t) // the suite has closed the other
 	t.Run("models", func(t *testing.T) { modelsHaveTheBitsOfTheCPU(t, b) })
 	t.Run("times", func(t *testing.T) { kernelsAreTimed(t, b) })
-	t.Run("suite", func(t *testing.T) { backendtest.Brief(t).Run(t, b) })
+}
+
+// suiteRunsKernels checks that the suite has run every kernel whose results count, since it is the proof of a device: all but the probes,
+// and those that the proof runs when a weight is loaded.
+func suiteRunsKernels(t *testing.T, b *Backend) {
+	var ran []string
+	for name := range b.kernels {
+		module, _, _ := strings.Cut(name, ":")
+		ran = append(ran, name, module)
+	}
+	want := []string{"attend:0", "attend:1"}
+	for _, keys := range deltaKeys {
+		want = append(want, fmt.Sprintf("delta_recur_many:%d", keys))
+	}
+	for module := range b.modules {
+		if module != "read_all" && module != "product_matrix" && !strings.HasPrefix(module, "probe") && !strings.HasSuffix(module, "_codes") {
+			want = append(want, module)
+		}
+	}
+	for _, name := range want {
+		if !slices.Contains(ran, name) {
+			t.Errorf("kernel %s did not run", name)
+		}
+	}
 }
 
 type modelCase struct {

@@ -2,6 +2,7 @@ package vulkan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 )
@@ -9,11 +10,11 @@ import (
 // maxKeys is the most numbers of a key or of a vision tower's head.
 const maxKeys = 256
 
-// Limits of kernels/delta_recur_many.comp: the most numbers of a key, and the columns of a workgroup.
-const (
-	deltaKeys    = 128
-	deltaColumns = 32
-)
+// deltaColumns is the columns of a workgroup of kernels/delta_recur_many.comp, deltaKeys the numbers of a key that it is used for: it is
+// compiled for each, and the proof of a device runs these.
+const deltaColumns = 32
+
+var deltaKeys = []int{32, 128}
 
 // deltaSeqs bounds the sequences whose recurrences run side by side. The number of sequences is not part of a pass's shape.
 const deltaSeqs = 16
@@ -38,7 +39,7 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	seqs := min(rows, deltaSeqs)
 	b.launch("delta_mix", [3]int{d.KeyHeads, rows, 1}, call, b.at(in.QKV), b.at(in.A), b.at(in.B), b.at(d.Conv), b.at(d.DecayRate), b.at(d.DecayBias), mixed,
 		at.Delta, in.QKV.Stride, in.A.Stride, in.B.Stride, d.Conv.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
-	if strips := (d.ValueDim + deltaColumns - 1) / deltaColumns; d.KeyDim%4 == 0 && d.KeyDim <= deltaKeys {
+	if strips := (d.ValueDim + deltaColumns - 1) / deltaColumns; slices.Contains(deltaKeys, d.KeyDim) {
 		b.launch(fmt.Sprintf("delta_recur_many:%d", d.KeyDim), [3]int{d.ValueHeads * strips, seqs, 1}, call, b.at(dst), mixed,
 			at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.ValueDim, rows)
 	} else {
