@@ -19,6 +19,7 @@ type device struct {
 	layout           handle
 	semaphore        handle
 	submitted, ended uint64
+	timestamps       uint32 // bits of those of the queue; 0: it has none
 
 	local, cached memoryChoice
 	all           []allocation // by address
@@ -266,6 +267,9 @@ type clock struct {
 }
 
 func (d *device) Clock(marks int) (Clock, error) {
+	if d.timestamps == 0 {
+		return nil, &Error{Call: functions[cmdWriteTimestamp], Code: FeatureMissing, Cause: errors.New("the queue of the device has no timestamps, so that its kernels cannot be timed")}
+	}
 	const timestamps = 2
 	pool := new(handle)
 	if err := d.do(createQueryPool, d.handle, uintptr(unsafe.Pointer(&queryPoolCreateInfo{sType: 11, typ: timestamps, count: uint32(marks)})), 0, uintptr(unsafe.Pointer(pool))); err != nil {
@@ -280,9 +284,9 @@ func (c *clock) Times() ([]time.Duration, error) {
 	if err := c.d.do(getQueryResults, c.d.handle, uintptr(c.pool), 0, uintptr(n), uintptr(step*n), uintptr(unsafe.Pointer(&c.ticks[0])), step, wide); err != nil {
 		return nil, err
 	}
-	times := make([]time.Duration, n)
+	times, unused := make([]time.Duration, n), 64-c.d.timestamps
 	for i, t := range c.ticks {
-		times[i] = time.Duration(float64(t-c.ticks[0]) * float64(c.period))
+		times[i] = time.Duration(float64((t-c.ticks[0])<<unused>>unused) * float64(c.period))
 	}
 	return times, nil
 }
@@ -435,6 +439,11 @@ func (c *commands) Mark(k Clock, mark int) {
 }
 
 func (c *commands) End() error {
+	if c.before&stageTransfer != 0 { // a copy may be to the host
+		const stageHost, accessHostRead = 0x4000, 0x2000
+		c.d.barrier.from, c.d.barrier.to = accessTransferWrite, accessHostRead
+		c.d.run(cmdPipelineBarrier, c.handle, uintptr(stageTransfer), stageHost, 0, 1, uintptr(unsafe.Pointer(c.d.barrier)), 0, 0, 0, 0)
+	}
 	if err := c.d.do(endCommandBuffer, c.handle); err != nil {
 		return err
 	}

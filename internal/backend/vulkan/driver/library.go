@@ -246,11 +246,30 @@ func (l *library) describe(device uintptr) Info {
 			i.Missing = "the driver has no " + need.what + ", which the kernels need"
 		}
 	}
-	if _, ok := l.family(device); !ok {
+	if _, _, ok := l.family(device); !ok {
 		i.Missing = "the device has no queue for computing"
 	}
+	i.Missing = cmp.Or(i.Missing, lacking(&p.limits))
 	_, i.Memory = l.memory(device)
 	return i
+}
+
+// lacking is what limits of a device are too small for, or "".
+func lacking(limits *[504]byte) string {
+	for _, need := range []struct {
+		at    int // in VkPhysicalDeviceLimits
+		least uint32
+		what  string
+	}{
+		{216, 32 << 10, "bytes of shared memory"},
+		{232, 256, "threads in a workgroup"},
+		{236, 256, "threads in the first dimension of a workgroup"},
+	} {
+		if has := binary.LittleEndian.Uint32(limits[need.at:]); has < need.least {
+			return fmt.Sprintf("the device has %d %s, the kernels need %d", has, need.what, need.least)
+		}
+	}
+	return ""
 }
 
 // period is how many nanoseconds a tick of a device's clock has.
@@ -322,22 +341,22 @@ func (l *library) memory(device uintptr) (free, total int64) {
 	return free, total
 }
 
-// family is the first family of queues that compute.
-func (l *library) family(device uintptr) (uint32, bool) {
+// family is the first family of queues that compute, and the bits of its timestamps, 0 if it has none.
+func (l *library) family(device uintptr) (family, timestamps uint32, ok bool) {
 	count := new(uint32)
 	l.run(getQueueFamilies, device, uintptr(unsafe.Pointer(count)), 0)
 	if *count == 0 {
-		return 0, false
+		return 0, 0, false
 	}
 	list := make([]queueFamilyProperties, *count)
 	l.run(getQueueFamilies, device, uintptr(unsafe.Pointer(count)), uintptr(unsafe.Pointer(&list[0])))
 	for i, f := range list {
 		const compute = 2
 		if f.flags&compute != 0 {
-			return uint32(i), true
+			return uint32(i), f.timestampBits, true
 		}
 	}
-	return 0, false
+	return 0, 0, false
 }
 
 // extension reports whether a device has an extension.
@@ -361,7 +380,7 @@ func (l *library) extension(device uintptr, want string) bool {
 // Open implements Driver.
 func (l *library) Open(i int) (Device, error) {
 	physical := l.devices[i]
-	family, ok := l.family(physical)
+	family, timestamps, ok := l.family(physical)
 	if !ok {
 		return nil, errors.New("the device has no queue for computing")
 	}
@@ -381,7 +400,7 @@ func (l *library) Open(i int) (Device, error) {
 	if err := l.do(createDevice, physical, uintptr(unsafe.Pointer(info)), 0, uintptr(unsafe.Pointer(h))); err != nil {
 		return nil, err
 	}
-	d := &device{l: l, physical: physical, handle: *h}
+	d := &device{l: l, physical: physical, handle: *h, timestamps: timestamps}
 	for f := destroyDevice; f < functionCount; f++ { // those of the driver, without the loader before them
 		d.table[f] = cmp.Or(l.address(l.table[getDeviceProcAddr], d.handle, uintptr(unsafe.Pointer(name(functions[f])))), l.table[f])
 	}
