@@ -29,8 +29,10 @@ func (c *Cache) Fetch(salt Salt, text Text, done func()) bool {
 	if !c.tiered() || len(text.Tokens) < 2 {
 		return false
 	}
-	q := &store.Query{Tokens: len(text.Tokens) - 1, Known: c.known(salt, text), Token: c.tokenTime(), Limit: c.largest(), Drafters: len(c.o.Drafts), Windows: c.windows(), First: c.firstWindow,
-		Ends: c.o.Target.Boundary()/backend.PageTokens + 1}
+	q := &store.Query{
+		Tokens: len(text.Tokens) - 1, Known: c.known(salt, text), Token: c.tokenTime(), Limit: c.largest(), Drafters: len(c.o.Drafts), Windows: c.windows(), First: c.firstWindow,
+		Ends: c.o.Target.Boundary()/backend.PageTokens + 1,
+	}
 	if here != nil {
 		q.Have = here.target.Len()
 	}

@@ -273,8 +273,11 @@ func TestIntegerProductIsRowExact(t *testing.T) {
 // layouts are layouts of some rows.
 func layouts(rows int) []strips {
 	return []strips{
-		{height: 1}, {height: 4, pad: 1}, {height: 8},
-		{height: 11, pad: (11 - rows%11) % 11, byRow: true}, {height: 16, pad: -rows & 15, byRow: true},
+		{height: 1},
+		{height: 4, pad: 1},
+		{height: 8},
+		{height: 11, pad: (11 - rows%11) % 11, byRow: true},
+		{height: 16, pad: -rows & 15, byRow: true},
 	}
 }
 

@@ -116,15 +116,16 @@ func (f *File) Write(to io.Writer) error {
 		at += t.size + padding(t.size, align)
 	}
 	w := bufio.NewWriterSize(to, 1<<20)
-	w.Write(b)
-	w.Write(make([]byte, padding(len(b), align)))
+	write := func(data []byte) { _, _ = w.Write(data) } // Flush returns the first error
+	write(b)
+	write(make([]byte, padding(len(b), align)))
 	for _, t := range f.tensors {
 		for left := t.size; left > 0; left -= len(t.data) {
-			w.Write(t.data[:min(left, len(t.data))])
+			write(t.data[:min(left, len(t.data))])
 		}
-		w.Write(make([]byte, padding(t.size, align)))
+		write(make([]byte, padding(t.size, align)))
 	}
-	return w.Flush() // which has the first error
+	return w.Flush()
 }
 
 // padding is how many bytes of padding follow n.
