@@ -154,7 +154,7 @@ func TestAutoTriesTheNextGPU(t *testing.T) {
 			t.Errorf("log %s", said)
 		}
 		if refused == 2 {
-			if !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "shared is none") || !strings.Contains(err.Error(), "second: the device computes") {
+			if !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "integrated is none") || !strings.Contains(err.Error(), "second: the device computes") {
 				t.Errorf("error %v", err)
 			}
 			continue
