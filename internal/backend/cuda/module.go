@@ -253,11 +253,6 @@ func raw[T params](s ...T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
 }
 
-// unraw is structures that a kernel has written.
-func unraw[T params](data []byte) []T {
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(data))), len(data)/int(unsafe.Sizeof(*new(T))))
-}
-
 // i32 is a number as kernels have it.
 func i32(n int) int32 {
 	if n != int(int32(n)) {

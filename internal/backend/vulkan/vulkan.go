@@ -54,7 +54,7 @@ type Backend struct {
 	begun      bool   // one of them was queued
 	detail     string // of the launch that is being made
 	made       rows   // of the launch that is being made: see launchMaking
-	tops       tops
+	tops       gpu.Tops
 
 	proof  *proof // nil: none is needed
 	matrix int    // columns of cooperative matrices that are exact; 0: none are used

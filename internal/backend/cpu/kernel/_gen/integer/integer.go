@@ -104,6 +104,9 @@ func (f codes) high() int { return f.bits - f.low() }
 // step16 are the bytes of a plane of bits bits that 16 columns of 16 rows take.
 func step16(bits int) int { return 32 * bits }
 
+// hasRows reports whether AVX-512 has a kernel for that many rows: see stripsAVX512.
+func hasRows(m int) bool { return m <= 4 || m%2 == 0 }
+
 // tables is the Go side: tables of kernels.
 func tables() []byte {
 	s := &source{}

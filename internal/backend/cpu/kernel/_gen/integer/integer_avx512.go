@@ -22,9 +22,6 @@ const avx512Doc = `// func integerAVX512<format>Rows<m>(a *integerArgs), for m r
 // avx512Rows is the maximum number of rows of a kernel.
 const avx512Rows = 8
 
-// hasRows reports whether there is a kernel for that many rows: see stripsAVX512.
-func hasRows(m int) bool { return m <= 4 || m%2 == 0 }
-
 // avx512Kernel writes one kernel.
 type avx512Kernel struct {
 	*source
