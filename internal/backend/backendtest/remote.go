@@ -29,7 +29,7 @@ func StartNode(tb testing.TB, o backend.Options) *Node {
 	tb.Helper()
 	n := &Node{}
 	n.Open = func() (backend.Backend, error) { return backend.Open("cpu", o) }
-	n.Log = slog.New(slog.DiscardHandler)
+	n.Log, n.Silence = slog.New(slog.DiscardHandler), time.Hour
 	n.Start(tb, "127.0.0.1:0")
 	tb.Cleanup(n.Stop)
 	return n
@@ -89,6 +89,7 @@ func Remote(tb testing.TB, o backend.Options, how remote.Options) backend.Backen
 		n := StartNode(tb, o)
 		how.Name, how.Dial = n.Addr, n.Dial(delay)
 	}
+	how.Silence = time.Hour // a busy machine loses no connection
 	b, err := remote.Open(context.Background(), how)
 	if err != nil {
 		tb.Fatal(err)
@@ -199,8 +200,8 @@ type piece struct {
 // Late delays what passes a connection, by nanoseconds. What is on its way does not wait for what went before.
 func Late(c net.Conn, delay *atomic.Int64) net.Conn {
 	r, w := io.Pipe()
-	l := &lateConn{Conn: c, delay: delay, in: r, out: make(chan piece, 1<<16)}
-	arriving := make(chan piece, 1<<16)
+	l := &lateConn{Conn: c, delay: delay, in: r, out: make(chan piece, 1<<12)}
+	arriving := make(chan piece, 1<<12)
 	go func() {
 		defer close(arriving)
 		for {

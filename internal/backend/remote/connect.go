@@ -89,7 +89,7 @@ type link struct {
 
 // connect makes a link.
 func connect(ctx context.Context, o *Options) (_ *link, err error) {
-	l := &link{over: make(chan struct{}), silence: o.silence}
+	l := &link{over: make(chan struct{}), silence: o.Silence}
 	defer func() {
 		if err != nil {
 			l.fail(err)

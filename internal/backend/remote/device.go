@@ -28,8 +28,8 @@ type Options struct {
 	Weights Weights
 	Version string       // of the program, for messages
 	Log     *slog.Logger // nil: the default one
-
-	silence time.Duration // for tests; 0: the constant
+	// Silence is how long the node may give no sign of life; 0: five seconds.
+	Silence time.Duration
 }
 
 // Device is the device of a node. See backend.Backend for the contract of its methods.
@@ -113,7 +113,7 @@ var errShut = errors.New("remote: the device is closed")
 
 // Open returns the device of a node. When ctx is done the device is lost: it waits for nothing anymore.
 func Open(ctx context.Context, o Options) (backend.Backend, error) {
-	o.silence, o.Log = cmp.Or(o.silence, silence), cmp.Or(o.Log, slog.Default())
+	o.Silence, o.Log = cmp.Or(o.Silence, silence), cmp.Or(o.Log, slog.Default())
 	d := &Device{ctx: ctx, o: o, memory: map[uint64]*memory{}, sizes: map[form]int64{}}
 	d.out.dev, d.passes.ops.dev = d, d
 	d.ops.do = d.do
@@ -230,7 +230,7 @@ func (d *Device) find(w *weight, i int) (*dtype.Matrix, error) {
 		case err != nil:
 			return nil, &refusal{text: err.Error()}
 		case ok && formOf(&m) == w.forms[i]:
-			return &m, nil
+			return &m, m.Validate()
 		}
 	}
 	return nil, &refusal{text: fmt.Sprintf(

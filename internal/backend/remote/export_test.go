@@ -3,7 +3,6 @@ package remote
 import (
 	"bytes"
 	"io"
-	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 )
@@ -18,9 +17,3 @@ func ServeFrames(b backend.Backend, budget int64, data []byte) (used int64) {
 	_ = x.b.Close()
 	return used
 }
-
-// SetSilence sets how long an end may give no sign of life.
-func (o *Options) SetSilence(d time.Duration) { o.silence = d }
-
-// SetSilence sets how long an end may give no sign of life.
-func (s *Server) SetSilence(d time.Duration) { s.silence = d }

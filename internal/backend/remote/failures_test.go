@@ -5,8 +5,9 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -112,100 +113,143 @@ func TestLeaderLeavesNothing(t *testing.T) {
 	}
 }
 
-// freezing has connections of an end stand still while it is locked, as those of a process that is stopped.
-type freezing struct {
-	net.Listener
-	sync.RWMutex
+// pipes is a listener in memory. In a bubble, time goes on only while nothing computes and nothing is sent.
+type pipes struct {
+	to   chan net.Conn
+	over chan struct{}
 }
 
-func (f *freezing) Accept() (net.Conn, error) {
-	c, err := f.Listener.Accept()
-	return &frozen{c, f}, err
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "desk"} }
+
+func (p *pipes) Close() error {
+	close(p.over)
+	return nil
 }
 
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.to:
+		return c, nil
+	case <-p.over:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) dial(context.Context) (net.Conn, error) {
+	a, b := net.Pipe()
+	p.to <- b
+	return a, nil
+}
+
+// frozen is a connection of an end that stands still until a time, as one of a process that is stopped.
 type frozen struct {
 	net.Conn
-	of *freezing
+	until *atomic.Int64
 }
 
-func (c *frozen) Read(p []byte) (int, error) {
+func (c frozen) wait() { time.Sleep(time.Until(time.Unix(0, c.until.Load()))) }
+
+func (c frozen) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.of.RLock()
-	defer c.of.RUnlock()
+	c.wait()
 	return n, err
 }
 
-func (c *frozen) Write(p []byte) (int, error) {
-	c.of.RLock()
-	defer c.of.RUnlock()
+func (c frozen) Write(p []byte) (int, error) {
+	c.wait()
 	return c.Conn.Write(p)
 }
 
-// A node that is stopped for less than the limit of silence loses nothing. One that is stopped for longer is gone, and back
-// once it goes on.
-func TestStoppedNode(t *testing.T) {
-	n := backendtest.StartNode(t, backend.Options{Threads: 1})
-	n.Stop()
-	l, err := net.Listen("tcp", n.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ice := &freezing{Listener: l}
-	n.StartOn(t, ice)
-	o := remote.Options{Wait: patience, OpenWait: patience, Log: slog.New(slog.DiscardHandler)}
-	o.SetSilence(time.Minute)
-	patient := open(t, n, o)
-	x := vector(t, patient, 1)
-	patient.Fill(x, 2)
-	ice.Lock()
-	time.AfterFunc(20*time.Millisecond, ice.Unlock)
-	if got := read(t, patient, x); got[0] != 2 {
-		t.Errorf("memory is %v", got)
-	}
-	if err := patient.Close(); err != nil {
-		t.Fatal(err)
-	}
-	o.SetSilence(time.Second)
-	hasty := open(t, n, o)
-	x = vector(t, hasty, 1)
-	ice.Lock()
-	for err = nil; err == nil; { // it may answer once more
-		_, err = hasty.Host(x)
-	}
-	if !strings.Contains(err.Error(), "node desk is gone: no sign of life for 1s") {
-		t.Errorf("a stopped node: %v", err)
-	}
-	time.AfterFunc(20*time.Millisecond, ice.Unlock)
-	for again := error(nil); ; { // on a busy machine it may seem to be gone once more
-		if lost, err := backend.Restore(hasty); !lost || err != nil {
-			t.Fatalf("Restore: %v, %v", lost, err)
-		}
-		var got []float32
-		if got, again = hasty.Host(x); again == nil {
-			if got[0] != 1 {
-				t.Errorf("memory is %v", got)
-			}
-			break
-		}
-	}
+// stopping is a node and a leader of which one is stopped for a time.
+type stopping struct {
+	node         *backendtest.Node
+	of           pipes
+	leader, desk atomic.Int64 // they are stopped until then
 }
 
-// A leader that is stopped is gone for its node after the limit of silence, and another can have it.
+func newStopping(t *testing.T) *stopping {
+	t.Helper()
+	s := &stopping{of: pipes{make(chan net.Conn), make(chan struct{})}, node: &backendtest.Node{}}
+	s.node.Open = func() (backend.Backend, error) { return backend.Open("cpu", backend.Options{Threads: 1}) }
+	s.node.Log = slog.New(slog.DiscardHandler)
+	s.node.StartOn(t, s)
+	t.Cleanup(s.node.Stop)
+	return s
+}
+
+func (s *stopping) Addr() net.Addr { return s.of.Addr() }
+func (s *stopping) Close() error   { return s.of.Close() }
+
+func (s *stopping) Accept() (net.Conn, error) {
+	c, err := s.of.Accept()
+	return frozen{c, &s.desk}, err
+}
+
+func (s *stopping) dial(ctx context.Context) (net.Conn, error) {
+	c, err := s.of.dial(ctx)
+	return frozen{c, &s.leader}, err
+}
+
+func stop(end *atomic.Int64, d time.Duration) { end.Store(time.Now().Add(d).UnixNano()) }
+
+// A node that is stopped for three seconds loses nothing. One that is stopped for thirty is gone after five, and back once it goes on.
+func TestStoppedNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStopping(t)
+		s.node.Silence = time.Hour // what is stopped has no clock
+		b := open(t, s.node, remote.Options{Dial: s.dial, Silence: 5 * time.Second, Wait: patience, Log: slog.New(slog.DiscardHandler)})
+		x := vector(t, b, 1)
+		for wait := range 10 { // pings are at other times before the stop
+			time.Sleep(time.Duration(wait) * 100 * time.Millisecond)
+			b.Fill(x, float32(wait))
+			stop(&s.desk, 3*time.Second)
+			if got := read(t, b, x); got[0] != float32(wait) {
+				t.Errorf("memory is %v", got)
+			}
+		}
+		y := vector(t, b, 1)
+		read(t, b, y)
+		time.Sleep(time.Second) // pings are answered
+		began := time.Now()
+		stop(&s.desk, 30*time.Second)
+		if _, err := b.Host(x); err == nil || !strings.Contains(err.Error(), "node desk is gone: no sign of life for 5s") {
+			t.Errorf("a stopped node: %v", err)
+		}
+		if d := time.Since(began); d < 4*time.Second || d > 6*time.Second {
+			t.Errorf("it is gone after %v", d)
+		}
+		if lost, err := backend.Restore(b); !lost || err != nil {
+			t.Fatalf("Restore: %v, %v", lost, err)
+		}
+		if d := time.Since(began); d < 30*time.Second || d > 32*time.Second {
+			t.Errorf("it is back after %v", d)
+		}
+		if x, y := read(t, b, x), read(t, b, y); x[0] != 0 || y[0] != 1 {
+			t.Errorf("memory is %v and %v", x, y)
+		}
+	})
+}
+
+// A leader that is stopped is gone for its node after five seconds, and another can have it.
 func TestStoppedLeaderLeavesNothing(t *testing.T) {
-	n := backendtest.StartNode(t, backend.Options{Threads: 1})
-	n.SetSilence(time.Second)
-	var ice freezing
-	b := open(t, n, remote.Options{Log: slog.New(slog.DiscardHandler), Dial: func(ctx context.Context) (net.Conn, error) {
-		c, err := n.Dial(0)(ctx)
-		return &frozen{c, &ice}, err
-	}})
-	read(t, b, vector(t, b, 1))
-	ice.Lock()
-	defer ice.Unlock()
-	o := remote.Options{Wait: patience, OpenWait: patience}
-	o.SetSilence(time.Second) // and its pings come often enough
-	open(t, n, o)
-	if s := n.Status(); s.Used != 0 {
-		t.Errorf("status %+v", s)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newStopping(t)
+		b := open(t, s.node, remote.Options{Dial: s.dial, Silence: 5 * time.Second, Log: slog.New(slog.DiscardHandler)})
+		read(t, b, vector(t, b, 1))
+		time.Sleep(10*time.Second + time.Millisecond) // a ping was a moment ago
+		synctest.Wait()
+		stop(&s.leader, 30*time.Second)
+		if time.Sleep(4 * time.Second); s.node.Status().Used == 0 {
+			t.Error("a leader is gone too soon")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if status := s.node.Status(); status != (remote.Status{}) {
+			t.Errorf("status %+v", status)
+		}
+		second := open(t, s.node, remote.Options{Dial: s.of.dial, Log: slog.New(slog.DiscardHandler)})
+		if x := read(t, second, vector(t, second, 3)); x[0] != 3 {
+			t.Errorf("the second leader reads %v", x)
+		}
+	})
 }

@@ -2,8 +2,10 @@ package remote_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -117,7 +119,7 @@ func open(t *testing.T, n *backendtest.Node, o remote.Options) backend.Backend {
 	if o.Dial == nil {
 		o.Dial = n.Dial(0)
 	}
-	o.Name = "desk"
+	o.Name, o.Silence = "desk", cmp.Or(o.Silence, time.Hour)
 	b, err := remote.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -272,6 +274,20 @@ func TestGarbageIsRefused(t *testing.T) {
 	}
 	if got := read(t, b, x); got[0] != 4 || got[1] != 5 {
 		t.Errorf("the leader reads %v", got)
+	}
+}
+
+// A matrix whose lists have other lengths than its shape has no digest: zeros in their place would be another matrix.
+func TestWrongLengthHasNoDigest(t *testing.T) {
+	for _, n := range []int{1, 59, 61} {
+		func() {
+			defer func() {
+				if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "remote: a part of a matrix with ") {
+					t.Errorf("%d bytes: %s", n, got)
+				}
+			}()
+			remote.DigestOf(&dtype.Matrix{Rows: 3, Cols: 5, Type: dtype.F32, Data: make([]byte, n)})
+		}()
 	}
 }
 

@@ -29,8 +29,8 @@ type Server struct {
 	Version string
 	// Log is where leaders that come and go are reported; nil: the default one.
 	Log *slog.Logger
-
-	silence time.Duration // for tests; 0: the constant
+	// Silence is how long a leader may give no sign of life; 0: five seconds.
+	Silence time.Duration
 
 	mu      sync.Mutex
 	current *session // that has the device, or for which it is being opened; nil: none
@@ -154,7 +154,7 @@ func (s *Server) lead(c net.Conn, in frames) error {
 		x.budget = b.FreeMemory() / 10 * 9
 	}
 	// Closing the connection ends serve.
-	x.watch = time.AfterFunc(cmp.Or(s.silence, silence), func() { _ = c.Close() })
+	x.watch = time.AfterFunc(cmp.Or(s.Silence, silence), func() { _ = c.Close() })
 	s.set(x)
 	s.log().Info("a leader has come", "leader", peer, "device", x.name, "memory", x.budget)
 	err = x.welcome(c, s.Version)
@@ -228,7 +228,7 @@ func (s *Server) pulse(c net.Conn, in frames, id [16]byte) error {
 	if err := x.welcome(c, s.Version); err != nil {
 		return err
 	}
-	for limit := cmp.Or(s.silence, silence); ; {
+	for limit := cmp.Or(s.Silence, silence); ; {
 		if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
 			return err
 		}

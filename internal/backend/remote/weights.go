@@ -82,7 +82,8 @@ func hostBytes(m *dtype.Matrix) int64 {
 	return int64(m.Rows) * int64(n)
 }
 
-// parts are the bytes of a matrix, in the order in which they cross. A form is given memory for them.
+// parts are the bytes of a matrix, in the order in which they cross. A form is given memory for them. What comes from the other end or a
+// file was validated: parts panics if a list has another length.
 func parts(m *dtype.Matrix) [][]byte {
 	list := [][]byte{part(&m.Data, m.Rows*m.RowBytes()), part(&m.Scales, m.Rows*m.ScaleRowBytes())}
 	if m.Format == dtype.Affine {
@@ -104,8 +105,10 @@ func parts(m *dtype.Matrix) [][]byte {
 
 // part is a list of n numbers as bytes. There is none in a form.
 func part[T byte | float32 | int32](x *[]T, n int) []byte {
-	if len(*x) != n {
+	if len(*x) == 0 {
 		*x = make([]T, n)
+	} else if len(*x) != n {
+		refuse("a part of a matrix with %d numbers, want %d", len(*x), n)
 	}
 	return bytesOf(*x)
 }
