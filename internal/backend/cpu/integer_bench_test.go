@@ -49,14 +49,14 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkMatMulCached multiplies few rows with weights that fit the second cache, on one
+// BenchmarkMatMulCached multiplies rows with weights that fit the second cache, on one
 // thread.
 func BenchmarkMatMulCached(b *testing.B) {
 	const k = 1024
 	for _, n := range []int{1024, 2048} {
 		for _, bits := range []int{4, 5, 6, 8} {
 			m := integerMatrix(b, n, k, bits)
-			for _, rows := range []int{4, 6, 8, 9, 12, 16} {
+			for _, rows := range []int{1, 4, 6, 8, 9, 12, 16, 512} {
 				for _, isa := range runnable() {
 					if isa == generic {
 						continue
