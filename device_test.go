@@ -156,7 +156,8 @@ func TestOnlyTheDeviceReadsItsMemory(t *testing.T) {
 // TestDevicesAreVerified has the CPU compute passes of a device again, or of a device and the CPU: nothing changes.
 func TestDevicesAreVerified(t *testing.T) {
 	compareSessions(t, session(t, on{device: "opaque", verify: 1}, on{device: "opaque", layers: 2, verify: 3}), onCPU(t))
-	if _, err := Open(t.Context(), Tiny, Options{Device: "cpu", VerifyDevice: 1, Log: silent}); err == nil || err.Error() != "model tiny: the CPU computes it, so that no device can be verified: leave out --verify-device" {
+	loads := func(int64, int64) { t.Error("the model is loaded before it is refused") }
+	if _, err := Open(t.Context(), Tiny, Options{Device: "cpu", VerifyDevice: 1, Log: silent, Progress: loads}); err == nil || err.Error() != "model tiny: the CPU computes it, so that no device can be verified: leave out --verify-device" {
 		t.Errorf("%v", err)
 	}
 }

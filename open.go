@@ -86,6 +86,9 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 		}
 	}()
 	m.device = m.backend.Name()
+	if err := m.openVerifier(o); err != nil {
+		return m, err
+	}
 	w := model.Options{
 		Compute: backend.Compute(o.Compute), Quantize: o.Quantize, KVBits: o.KVBits, NoVision: o.Vision.Off, NoHead: !o.Speculation.usesHead(), Context: ctx, Progress: o.Progress, Log: m.log,
 	}
@@ -108,8 +111,8 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 	return m, m.start(ctx, o, c, sum)
 }
 
-// openShadow loads the model a second time, on the CPU, if passes are to be computed again there.
-func (m *Model) openShadow(c *checkpoint.Checkpoint, o Options, w model.Options) (err error) {
+// openVerifier opens the CPU as a second device, if passes are to be computed again there.
+func (m *Model) openVerifier(o Options) (err error) {
 	if o.VerifyDevice <= 0 {
 		return nil
 	}
@@ -119,6 +122,15 @@ func (m *Model) openShadow(c *checkpoint.Checkpoint, o Options, w model.Options)
 	}
 	if s.device.Name() == m.device {
 		return fmt.Errorf("model %s: the CPU computes it, so that no device can be verified: leave out --verify-device", m.name)
+	}
+	return nil
+}
+
+// openShadow loads the model a second time, on the device that verifies.
+func (m *Model) openShadow(c *checkpoint.Checkpoint, o Options, w model.Options) (err error) {
+	s := &m.shadow
+	if s.device == nil {
+		return nil
 	}
 	survey, err := model.Survey(c)
 	if err != nil {

@@ -3,6 +3,7 @@ package vulkan
 import (
 	"cmp"
 	"crypto/sha256"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/conformance"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
@@ -28,7 +30,7 @@ type subject struct {
 	Driver     string `json:"driver"`
 	Version    uint32 `json:"version"`
 	UUID       string `json:"uuid"`
-	Kernels    string `json:"kernels"`    // digest of the modules
+	Kernels    string `json:"kernels"`    // digest of the modules and of the code that launches them
 	Arithmetic string `json:"arithmetic"` // of the portable code
 	Suite      string `json:"suite"`      // version of the checks
 }
@@ -48,12 +50,33 @@ type proof struct {
 // maxProof is more bytes than a proof has.
 const maxProof = 1 << 20
 
+// sources is the code of the backend: what selects kernels, and lays out what they read.
+//
+//go:embed *.go driver/*.go spirv/*.go
+var sources embed.FS
+
 // subjectOf is the subject of a device's proof.
 func subjectOf(info *driver.Info, kernels fs.FS) (subject, error) {
+	sum, err := kernelsDigest(kernels, sources, gpu.Sources)
+	return subject{info.Name, info.Vendor, info.Product, info.Driver, info.Version, fmt.Sprintf("%x", info.UUID), sum, backend.Arithmetic(), conformance.Version}, err
+}
+
+// kernelsDigest is the digest of the modules of kernels and of code, without its tests.
+func kernelsDigest(kernels fs.FS, code ...fs.FS) (string, error) {
 	data, err := fs.ReadFile(kernels, kernelsFile)
-	return subject{
-		info.Name, info.Vendor, info.Product, info.Driver, info.Version, fmt.Sprintf("%x", info.UUID), fmt.Sprintf("%x", sha256.Sum256(data)), backend.Arithmetic(), conformance.Version,
-	}, err
+	h := sha256.New()
+	_, _ = h.Write(data)
+	for i, files := range code {
+		err = errors.Join(err, fs.WalkDir(files, ".", func(name string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			data, err := fs.ReadFile(files, name)
+			fmt.Fprintf(h, "%d %s %x\n", i, name, sha256.Sum256(data))
+			return err
+		}))
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)), err
 }
 
 // digest is Sum of the other fields.

@@ -3,14 +3,17 @@ package vulkan
 import (
 	"bytes"
 	"encoding/json"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	_ "github.com/foretoken/foretoken/internal/backend/backendtest" // the CPU, which proofs compare with
+	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
 )
 
@@ -56,6 +59,33 @@ func TestProofsHoldForTheirSubject(t *testing.T) {
 		}
 		if _, err := readProof(folder, of); err == nil || !strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("%s: error %v", what, err)
+		}
+	}
+}
+
+// TestProofsHoldForTheCode changes a module, and files of code and of tests: all but tests need another proof.
+func TestProofsHoldForTheCode(t *testing.T) {
+	of := func(change string) string {
+		modules, code := fstest.MapFS{kernelsFile: {Data: []byte("modules")}}, fstest.MapFS{"matmul.go": {Data: []byte("few")}, "driver/device.go": {Data: []byte("d")}, "a_test.go": {}}
+		for _, files := range []fstest.MapFS{modules, code} {
+			if f := files[change]; f != nil {
+				f.Data = append(f.Data, 'x')
+			}
+		}
+		sum, err := kernelsDigest(modules, code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sum
+	}
+	for file, other := range map[string]bool{"matmul.go": true, "driver/device.go": true, kernelsFile: true, "a_test.go": false} {
+		if (of(file) != of("")) != other {
+			t.Errorf("a change of %s: another proof is needed: %v", file, !other)
+		}
+	}
+	for file, files := range map[string]fs.FS{"matmul.go": sources, "driver/device.go": sources, "spirv/spirv.go": sources, "call.go": gpu.Sources} {
+		if _, err := fs.Stat(files, file); err != nil {
+			t.Error(err)
 		}
 	}
 }
