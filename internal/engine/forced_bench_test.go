@@ -1,10 +1,8 @@
 package engine
 
 import (
-	_ "embed"
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,70 +22,6 @@ import (
 	"github.com/foretoken/foretoken/sample"
 )
 
-// recordedRounds has rounds of the embedded model, with the command that recorded them.
-//
-//go:embed testdata/rounds.txt
-var recordedRounds string
-
-// recordedRound is a draft of the embedded model's head: how many tokens were accepted, and the
-// head's probability of each.
-type recordedRound struct {
-	accepted int
-	probs    [drafter.MaxBlock]float32
-}
-
-// The tokens per round that are published for Qwen3.8-27B are those of chains in which a draft is accepted after the one before
-// it with these probabilities, by the head and by its block drafter.
-const (
-	headLink  = 0.66
-	blockLink = 0.75
-)
-
-// chained are rounds in which each draft is accepted with the same probability after the one before it, which the drafter knows.
-func chained(link float64) []recordedRound {
-	rng := rand.New(rand.NewPCG(3, 4))
-	list := make([]recordedRound, 4096)
-	for i := range list {
-		x := &list[i]
-		ended := false // the same draws decide about all drafters
-		for j := range x.probs {
-			x.probs[j] = float32(link)
-			u := rng.Float64()
-			if ended = ended || u >= link; !ended {
-				x.accepted++
-			}
-		}
-	}
-	return list
-}
-
-// roundsAt are the recorded rounds of a temperature, in an order that is random but the same every
-// time.
-func roundsAt(tb testing.TB, temperature float64) (list []recordedRound) {
-	tb.Helper()
-	for line := range strings.Lines(recordedRounds) {
-		fields := strings.Fields(line)
-		if at, err := strconv.ParseFloat(fields[0], 64); err != nil || at != temperature {
-			continue // a comment, or another temperature
-		}
-		var r recordedRound
-		r.accepted, _ = strconv.Atoi(fields[1])
-		for i := range spec.MaxDepth {
-			percent, err := strconv.Atoi(fields[2+i])
-			if err != nil {
-				tb.Fatal(err)
-			}
-			r.probs[i] = float32(percent) / 100
-		}
-		list = append(list, r)
-	}
-	if list == nil {
-		tb.Fatalf("no rounds were recorded at temperature %g", temperature)
-	}
-	rand.New(rand.NewPCG(1, 2)).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	return list
-}
-
 // forced drafts with a real head, for its cost, and then says what a script wants said: the tokens
 // of a known answer, as confident and as right as in the recorded rounds, one after the other.
 type forced struct {
@@ -96,6 +30,7 @@ type forced struct {
 	rounds []recordedRound
 	next   int // the round that comes next
 	out    []spec.Draft
+	calls  map[[2]int]*times // by the greatest depth and the sum of all
 }
 
 func (f *forced) Draft(batch []spec.Run) ([]spec.Draft, error) {
@@ -110,10 +45,15 @@ func (f *forced) Draft(batch []spec.Run) ([]spec.Draft, error) {
 			runs[i].More = func(probs []float32) bool { return r.More(x.probs[:len(probs)]) }
 		}
 	}
+	start, key := time.Now(), [2]int{}
 	drafts, err := f.Drafter.Draft(runs)
 	if err != nil {
 		return nil, err
 	}
+	for _, d := range drafts {
+		key[0], key[1] = max(key[0], len(d.Tokens)), key[1]+len(d.Tokens)
+	}
+	note(f.calls, key, time.Since(start))
 	f.out = f.out[:0]
 	for i, r := range batch {
 		n := min(len(drafts[i].Tokens), len(f.answer)-len(r.Text))
@@ -212,7 +152,8 @@ var (
 	forcedDepths = flag.String("depths", "auto", "drafts of a round, with commas")
 	forcedWidths = flag.String("widths", "1,2,4,8", "sequences at a time, with commas")
 	forcedTokens = flag.Int("tokens", 96, "tokens of their answers")
-	forcedKinds  = flag.String("drafters", "head", "drafters of BenchmarkForcedBatch, with commas: head as recorded, or head, block and auto with published acceptance if there are several")
+	forcedKinds  = flag.String("drafters", "recorded", "drafters of BenchmarkForcedBatch, with commas: recorded (the head), or head, block and auto with published acceptance")
+	forcedLog    = flag.Bool("choices", false, "print what the controller of BenchmarkForcedBatch chose, and what it expects it to take")
 	forcedISA    = flag.String("isa", "", "instruction set of the processor; the best one if empty")
 	forcedBlock  = flag.Int("block", 8, "rows of the blocks of the block drafter")
 	forcedWarmth = flag.Float64("temperature", 0, "temperature of their answers and of the recorded rounds")
@@ -287,10 +228,11 @@ func BenchmarkForcedBatch(b *testing.B) {
 	}
 }
 
-// forcedBy are the drafters of a benchmark by name, one of head, block and auto.
+// forcedBy are the drafters of a benchmark by name.
 func forcedBy(b *testing.B, m *headed, pool *state.Pool) map[string][]*forced {
-	if *forcedKinds == "head" {
-		return map[string][]*forced{"head": {newForced(b, m, nil, *forcedWarmth)}}
+	all := map[string][]*forced{"recorded": {newForced(b, m, nil, *forcedWarmth)}}
+	if *forcedKinds == "recorded" {
+		return all
 	}
 	target := m.Model.(model.Lender)
 	d, err := drafter.Generate(target, *forcedBlock, weights.BitsForm(4), pool.Device(), model.Options{MaxDrafts: spec.MaxDepth})
@@ -299,9 +241,8 @@ func forcedBy(b *testing.B, m *headed, pool *state.Pool) map[string][]*forced {
 	}
 	b.Cleanup(func() { d.Close() }) //nolint:errcheck // frees memory only
 	block := block.New(d.Block, block.Options{Vocab: m.Info().Vocab, Taps: d.Taps})
-	all := map[string][]*forced{
-		"head": {{Drafter: m.Drafter(), rounds: chained(headLink)}}, "block": {{Drafter: block, rounds: chained(blockLink)}},
-	}
+	all["head"] = []*forced{{Drafter: m.Drafter(), rounds: chained(headLink)}}
+	all["block"] = []*forced{{Drafter: block, rounds: chained(blockLink)}}
 	all["auto"] = slices.Concat(all["head"], all["block"])
 	return all
 }
@@ -328,7 +269,14 @@ func forcedWith(b *testing.B, m *headed, pool *state.Pool, parts []*forced) {
 		d = spec.Auto(parts[0], parts[1])
 	}
 	start := time.Now()
-	e, err := New(m.Model, pool, Options{Drafter: d, Cache: true, Rehearse: true})
+	passes := map[int]*times{} // by rows
+	var e *Engine
+	var err error
+	e, err = New(m.Model, pool, Options{Drafter: d, Cache: true, Rehearse: true, Observe: func(r Round) {
+		if r.Prompt == 0 {
+			note(passes, r.Rows, e.phases.Forward+e.phases.Sample)
+		}
+	}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -375,6 +323,12 @@ func forcedWith(b *testing.B, m *headed, pool *state.Pool, parts []*forced) {
 				var spent Phases
 				rounds, prepared := 0.0, 0.0
 				run(n, how) // the controller learns
+				noted.Lock()
+				for _, p := range parts {
+					p.calls = map[[2]int]*times{}
+				}
+				clear(passes)
+				noted.Unlock()
 				for b.Loop() {
 					p, _ := run(n, spec.DepthOff)
 					before, made := e.Stats(), backend.PreparedBy(pool.Device())
@@ -385,6 +339,9 @@ func forcedWith(b *testing.B, m *headed, pool *state.Pool, parts []*forced) {
 					x := after.Phases
 					spent.add(Phases{x.Forward - before.Phases.Forward, x.Sample - before.Phases.Sample, x.Draft - before.Phases.Draft, x.Other - before.Phases.Other})
 					plain, drafted, ratio, depths = append(plain, p), append(drafted, g), append(ratio, g/p), append(depths, d)
+				}
+				if *forcedLog {
+					logChoices(b, &e.drafting.controller, passes, parts)
 				}
 				b.ReportMetric(middle(plain), "plain-tok/s")
 				b.ReportMetric(middle(drafted), "mtp-tok/s")
