@@ -251,6 +251,7 @@ func (l *llama) words(n int) {
 	l.out.Set("tokenizer.ggml.tokens", tokens)
 	l.out.Set("tokenizer.ggml.token_type", types)
 	l.out.Set("tokenizer.ggml.merges", []string{"a b"})
+	l.out.Set("tokenizer.ggml.bos_token_id", uint32(2))
 	l.out.Set("tokenizer.ggml.eos_token_id", uint32(7))
 	l.out.Set("tokenizer.ggml.add_bos_token", true)
 }
