@@ -166,7 +166,26 @@ func (w *weight) few(rows int) string {
 	if l.Kind == kernel.Pointed || l.Zero != 0 {
 		zeroed = 1
 	}
-	return fmt.Sprintf("product_few:%d,%d,%d,%d", most, l.Bits, l.Group, zeroed)
+	own, each := 1, 4
+	if most > 2 {
+		own, each = 2, 1
+	}
+	for each > 1 && fewShared(most, l.Group, own, each) > maxShared {
+		each /= 2
+	}
+	if fewShared(most, l.Group, own, each) > maxShared {
+		own = 1
+	}
+	return fmt.Sprintf("product_few:%d,%d,%d,%d,%d,%d,%d", most, l.Bits, l.Group, zeroed, w.number(), own, each)
+}
+
+// maxShared is the shared memory of a workgroup that every device has.
+const maxShared = 32 << 10
+
+// fewShared is the shared memory of kernels/product_few.comp.
+func fewShared(rows, group, own, each int) int {
+	chunk := 256 / (16 / own) * each
+	return chunk*(group*min(rows, 4)+(8+4+64)*rows+128) + 4
 }
 
 // multiply launches a product: of all rows with a matrix, or of jobs.
@@ -185,7 +204,7 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 		if few != "" && (in.rows <= strip || r.jobs != 0) {
 			l := &w.l
 			b.launch(few, [3]int{tiles, parts, 1}, w.head+headBytes+driver.Ptr(matrix*l.Tiles*l.TileSize), driver.Ptr(l.Tiles*l.TileSize), in.codes, in.tails, b.at(p.Dst), b.at(p.Bias), only,
-				r.jobs, r.sources, l.TileSize, l.Groups, w.Rows(), l.Block, l.Zeros, w.number(), in.tailRows, in.coded, p.Dst.Stride, n, p.Add, l.First, l.Zero)
+				r.jobs, r.sources, l.TileSize, l.Groups, w.Rows(), l.Block, l.Zeros, in.tailRows, in.coded, p.Dst.Stride, n, p.Add, l.First, l.Zero)
 			return
 		}
 		b.launch(name, [3]int{tiles, parts, 1}, w.head, in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from), in.at+driver.Ptr(4*from*in.stride),

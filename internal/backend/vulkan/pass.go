@@ -1,7 +1,9 @@
 package vulkan
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -148,17 +150,30 @@ func (b *Backend) takeCodes(in *rows, group int) bool {
 	if o.made != (rows{at: in.at, rows: in.rows, cols: in.cols, stride: in.stride, turn: in.turn}) {
 		return false
 	}
-	k, err := b.kernel(o.name + "_codes")
+	name := o.name + "_codes"
+	if o.name == "glu" { // a workgroup has a group of columns
+		o.groups[0] = (in.cols + group - 1) / group
+	} else if name = normCodes(o, in.cols, group); name == "" {
+		return false
+	}
+	k, err := b.kernel(name)
 	if err != nil {
 		b.fail(err)
 		return true
 	}
-	if o.name == "glu" { // a workgroup has a group of columns
-		o.groups[0] = (in.cols + group - 1) / group
-	}
-	o.name, o.kernel, o.args = o.name+"_codes", k, packed(o.args, in.codes, in.tails, in.coded, group, in.tailRows)
+	o.name, o.kernel, o.args = name, k, packed(o.args, in.codes, in.tails, in.coded, group, in.tailRows)
 	b.recordHeld()
 	return true
+}
+
+// normCodes is the kernel that norms rows and quantizes them, or none: it loads four columns at once.
+func normCodes(o *operation, cols, group int) string {
+	le := binary.LittleEndian
+	together := le.Uint64(o.args) | le.Uint64(o.args[8:]) | le.Uint64(o.args[16:]) | uint64(4*(le.Uint32(o.args[24:])|le.Uint32(o.args[28:])|uint32(cols)))
+	if together%16 != 0 || cols > 8192 || group%4 != 0 || group < 16 {
+		return ""
+	}
+	return fmt.Sprintf("rms_norm_codes:%d", (cols+1023)/1024)
 }
 
 // beside queues operations of a pass, that do not wait for one another if none uses what another one writes.

@@ -5,6 +5,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Floats { flo
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Ints { int v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Uints { uint v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Quads { uvec4 v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Fours { vec4 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Twos { uvec2 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Addresses { uint64_t v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Pairs { vec2 v[]; };

@@ -5,44 +5,78 @@
 #include "memory.glsl"
 #include "squares.glsl"
 #include "codes.glsl"
-// Kernel rms_norm_codes: kernels rms_norm and quantize in one. A workgroup has a row, 8 threads a group of columns. dst may be x.
+// Kernel rms_norm_codes: kernels rms_norm and quantize in one, of at most 8192 columns, which stay in registers: a thread has four
+// neighbors of every 1024. A workgroup has a row. dst may be x.
+layout(constant_id = 1) const int HELD = 8; // columns / 1024, rounded up
 layout(local_size_x = 256) in;
 layout(push_constant, scalar) uniform Args {
-  Floats dst, x, gain;
+  Fours dst, x, gain;
   int dstStride, xStride, cols;
   float eps;
-  Bytes codes;
+  Uints codes;
   Pairs tails;
   int codeStride, group, tailRows;
 } g;
-shared uint tops[32];
-shared int totals[32];
+const int FOURS = 256 * HELD;
+shared uint tops[FOURS + FOURS / 8]; // of four columns, and then the sums of their codes
+shared vec2 scales[FOURS / 4];       // of groups of at least 16 columns: inverse and scale; an inverse of zero has zeros
+int placeOf(int four) { return four + four / 8; } // so that threads with neighboring groups use other banks
 void main() {
-  int i = int(gl_LocalInvocationID.x), row = int(gl_WorkGroupID.x), from = row * g.xStride, to = row * g.dstStride;
-  float scale = rsqrt32(add(quot(sumOfSquares(g.x, from, g.cols), float(g.cols)), g.eps));
-  int groups = (g.cols + g.group - 1) / g.group, q = i / 8;
-  for (int n = 0; n < groups; n += 32) {
-    int first = (n + q) * g.group, end = min(first + g.group, g.cols);
-    if (i < 32) tops[i] = 0u, totals[i] = 0;
+  int i = int(gl_LocalInvocationID.x), row = int(gl_WorkGroupID.x), from = row * g.xStride / 4, to = row * g.dstStride / 4, fours = g.cols / 4;
+  vec4 x[HELD], gain[HELD];
+  [[unroll]] for (int k = 0; k < HELD; k++) x[k] = i + 256 * k < fours ? g.x.v[from + i + 256 * k] : vec4(0.0);
+  [[unroll]] for (int k = 0; k < HELD; k++) gain[k] = i + 256 * k < fours ? g.gain.v[i + 256 * k] : vec4(0.0);
+  float s = 0.0;
+  [[unroll]] for (int p = 0; p < HELD; p += PART / 1024) {
     barrier();
-    uint own = 0u;
-    for (int c = first + i % 8; c < end; c += 8) {
-      float y = mul(mul(g.x.v[from + c], scale), g.gain.v[c]);
-      g.dst.v[to + c] = y;
-      own = max(own, floatBitsToUint(y) & 0x7fffffffu);
+    if (i == 0) faints = 0u;
+    barrier();
+    [[unroll]] for (int k = p; k < min(HELD, p + PART / 1024); k++)
+      [[unroll]] for (int j = 0; j < 4; j++) {
+        part[4 * (i + 256 * (k - p)) + j] = x[k][j];
+        if (faint(x[k][j])) faints = 1u;
+      }
+    barrier();
+    if (i < 64) s = addSquares(s, min(PART, g.cols - 1024 * p));
+  }
+  float scale = rsqrt32(add(quot(sumOfLanes(s), float(g.cols)), g.eps));
+  [[unroll]] for (int k = 0; k < HELD; k++) {
+    uint top = 0u;
+    [[unroll]] for (int j = 0; j < 4; j++) {
+      x[k][j] = mul(mul(x[k][j], scale), gain[k][j]);
+      top = max(top, floatBitsToUint(x[k][j]) & 0x7fffffffu);
     }
-    if (n + q < groups) atomicMax(tops[q], own);
-    barrier();
-    Codes k = codesOf(tops[q]);
+    if (i + 256 * k < fours) g.dst.v[to + i + 256 * k] = x[k];
+    tops[placeOf(i + 256 * k)] = top;
+  }
+  barrier();
+  int each = g.group / 4, groups = (fours + each - 1) / each;
+  for (int n = i; n < groups; n += 256) {
+    uint top = 0u;
+    for (int f = n * each; f < min(fours, (n + 1) * each); f++) top = max(top, tops[placeOf(f)]);
+    Codes k = codesOf(top);
+    scales[n] = vec2(k.zeros ? 0.0 : k.inverse, k.scale);
+  }
+  barrier();
+  [[unroll]] for (int k = 0; k < HELD; k++) {
+    int four = i + 256 * k;
+    if (four >= fours) break;
+    float inverse = scales[four / each].x;
+    Codes own = Codes(inverse, 0.0, floatBitsToUint(inverse) == 0u);
+    uint codes = 0u;
     int sum = 0;
-    for (int c = first + i % 8; c < end; c += 8) {
-      int code = codeOf(k, g.dst.v[to + c]);
-      g.codes.v[row * g.codeStride + c] = uint8_t(code & 255);
+    [[unroll]] for (int j = 0; j < 4; j++) {
+      int code = codeOf(own, x[k][j]);
+      codes |= uint(code & 255) << 8 * j;
       sum += code;
     }
-    if (n + q < groups) atomicAdd(totals[q], sum);
-    barrier();
-    if (i % 8 == 0 && n + q < groups) g.tails.v[(n + q) * g.tailRows + row] = vec2(k.scale, mul(float(totals[q]), k.scale));
-    barrier();
+    g.codes.v[row * g.codeStride / 4 + four] = codes;
+    tops[placeOf(four)] = uint(sum);
+  }
+  barrier();
+  for (int n = i; n < groups; n += 256) {
+    int sum = 0;
+    for (int f = n * each; f < min(fours, (n + 1) * each); f++) sum += int(tops[placeOf(f)]);
+    g.tails.v[n * g.tailRows + row] = vec2(scales[n].y, mul(float(sum), scales[n].y));
   }
 }

@@ -1,8 +1,37 @@
 // The sum of squares of a row, by a workgroup of 256 threads: lanes of every 64th column, then the tree of exactmath's wide lanes. The
 // row comes through shared memory, a part at a time.
-const int PART = 4096;
+const int PART = 4096, LINKS = LEVEL == 1u || LEVEL == 5u ? 1 : 16; // columns of a lane that are read at once
 shared float part[PART], lanes[64];
 shared uint faints; // a number of the part is too small for chains without tests
+
+// addSquares adds the squares of the part's columns of a lane to s. Behind the last column there are zeros.
+float addSquares(float s, int n) {
+  int i = int(gl_LocalInvocationIndex);
+  float begin = s;
+  if (LEVEL != 2u)
+    for (int c = i; c < n; c += 64 * LINKS) {
+      float x[LINKS];
+      [[unroll]] for (int j = 0; j < LINKS; j++) x[j] = part[min(c + 64 * j, PART - 1)];
+      [[unroll]] for (int j = 0; j < LINKS; j++) s = c + 64 * j < n ? fusedPlain(x[j], x[j], s) : s;
+    }
+  if (LEVEL == 2u || LEVEL >= 3u && faints != 0u) {
+    s = begin;
+    [[dont_unroll]] for (int c = i; c < n; c += 64) s = fused(part[c], part[c], s);
+  }
+  return s;
+}
+
+// sumOfLanes adds the sums of the first 64 threads. All threads get the result.
+float sumOfLanes(float s) {
+  int i = int(gl_LocalInvocationIndex);
+  if (i < 64) lanes[i] = s;
+  for (int w = 32; w > 0; w >>= 1) {
+    barrier();
+    if (i < w) lanes[i] = add(lanes[i], lanes[i + w]);
+  }
+  barrier();
+  return lanes[0];
+}
 
 float sumOfSquares(Floats x, int from, int cols) {
   int i = int(gl_LocalInvocationIndex);
@@ -21,21 +50,7 @@ float sumOfSquares(Floats x, int from, int cols) {
     }
     if (small_) faints = 1u;
     barrier();
-    if (i < 64) {
-      float begin = s;
-      if (LEVEL != 2u)
-        for (int c = i; c < n; c += 64) s = fusedPlain(part[c], part[c], s);
-      if (LEVEL == 2u || LEVEL >= 3u && faints != 0u) {
-        s = begin;
-        for (int c = i; c < n; c += 64) s = fused(part[c], part[c], s);
-      }
-    }
+    if (i < 64) s = addSquares(s, n);
   }
-  if (i < 64) lanes[i] = s;
-  for (int w = 32; w > 0; w >>= 1) {
-    barrier();
-    if (i < w) lanes[i] = add(lanes[i], lanes[i + w]);
-  }
-  barrier();
-  return lanes[0];
+  return sumOfLanes(s);
 }
