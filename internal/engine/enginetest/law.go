@@ -78,7 +78,7 @@ func ChangesNothing(t *testing.T, r *modeltest.Rig, need int64, drafter spec.Dra
 		e := newEngine(t, r, c.Budget, engine.Options{Drafter: c.Drafter, Cache: c.Cache, RoundTokens: c.Tokens})
 		var all sync.WaitGroup
 		for i, q := range requests {
-			q.Depth = spec.Depth(1 + i%4)
+			q.Depth = spec.Depth(1 + i%spec.MaxDepth)
 			all.Go(func() {
 				got := ask(t, e, q)
 				count(got)

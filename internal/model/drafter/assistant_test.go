@@ -26,9 +26,9 @@ import (
 )
 
 // openAssistant loads a model of the golden files and its assistant.
-func openAssistant(tb testing.TB, name string, b backend.Backend, compute backend.Compute) *rig {
+func openAssistant(tb testing.TB, name string, b backend.Backend, o model.Options) *rig {
 	tb.Helper()
-	return openOn(tb, name, golden.Open(tb, golden.Dir(tb, name+"/assistant")), b, compute)
+	return openOn(tb, name, golden.Open(tb, golden.Dir(tb, name+"/assistant")), b, o)
 }
 
 // clusters are those of the vocabulary, of which the reference draws from the best.
@@ -92,7 +92,7 @@ func (x *clusters) hide(logits, row []float32) {
 func TestAssistantsDraftAsTheReference(t *testing.T) {
 	for _, name := range golden.Gemma {
 		t.Run(name, func(t *testing.T) {
-			r := openAssistant(t, name, backendtest.Open(t, backend.Options{}), backend.Float32)
+			r := openAssistant(t, name, backendtest.Open(t, backend.Options{}), model.Options{Compute: backend.Float32})
 			hidden := clustersOf(t, golden.Open(t, golden.Dir(t, name+"/assistant")))
 			f := golden.Load(t, name)
 			at, close := position(t, r.d)
@@ -182,8 +182,8 @@ func (r *rig) assists(t *testing.T, f *golden.Fixture, i int, hide *clusters, d 
 // to several depths.
 func TestAssistantsDraftOnTheDevice(t *testing.T) {
 	const name = "gemma4_dense"
-	host := openAssistant(t, name, backendtest.Open(t, backend.Options{}), backend.Float32)
-	device := openAssistant(t, name, backendtest.NewOpaque(backendtest.Open(t, backend.Options{})), backend.Float32)
+	host := openAssistant(t, name, backendtest.Open(t, backend.Options{}), model.Options{Compute: backend.Float32})
+	device := openAssistant(t, name, backendtest.NewOpaque(backendtest.Open(t, backend.Options{})), model.Options{Compute: backend.Float32})
 	for _, o := range []sample.Options{{}, {Temperature: 0.8}} {
 		var all [2][]spec.Draft
 		for k, r := range []*rig{host, device} {
@@ -215,9 +215,10 @@ func TestAssistantsDraftOnTheDevice(t *testing.T) {
 // TestAssistantsChangeNothing has requests of all depths meet in an engine with an assistant, with a prefix cache or without it, with
 // memory for all or for a few, and with drafts that are always wrong: tokens and logits are those of plain decoding.
 func TestAssistantsChangeNothing(t *testing.T) {
-	for _, name := range []string{"gemma4_dense", "gemma4_ple"} {
-		t.Run(name, func(t *testing.T) {
-			r := openAssistant(t, name, backendtest.NewOpaque(backendtest.Open(t, backend.Options{})), backend.Float32)
+	for i, name := range golden.Gemma {
+		o := model.Options{KVBits: []int{32, 8, 16, 4}[i]}
+		t.Run(fmt.Sprintf("%s/kv=%d", name, o.KVBits), func(t *testing.T) {
+			r := openAssistant(t, name, backendtest.NewOpaque(backendtest.Open(t, backend.Options{})), o)
 			list := requests(r.Info().Vocab)
 			alone := r.engine(t, 1<<26, engine.Options{Tower: tower{r}})
 			want := make([]answer, len(list))
@@ -246,7 +247,7 @@ func TestAssistantsDraftOverDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := openAssistant(t, name, d, backend.Float32)
+	r := openAssistant(t, name, d, model.Options{Compute: backend.Float32})
 	f := golden.Load(t, name)
 	hidden := clustersOf(t, golden.Open(t, golden.Dir(t, name+"/assistant")))
 	r.assists(t, f, 2, hidden, r.d, func(j int) ([]int32, []float32) { return f.Cases[2].Chain[j], f.Cases[2].ChainMargin[j] })
@@ -256,7 +257,7 @@ func TestAssistantsDraftOverDevices(t *testing.T) {
 // row before it are found. The self-test, which drafts to all depths, works on the same text.
 func TestAssistantsAreMeasured(t *testing.T) {
 	const name = "gemma4_dense"
-	r := openAssistant(t, name, backendtest.Open(t, backend.Options{}), backend.Float32)
+	r := openAssistant(t, name, backendtest.Open(t, backend.Options{}), model.Options{Compute: backend.Float32})
 	c := golden.Load(t, name).Cases[2]
 	text := slices.Concat(c.Tokens[:c.ChainFirst+2], c.Chain[0], c.Tokens[:measure.AgreementDepth])[:c.ChainFirst+2+measure.AgreementDepth]
 	a, err := measure.Walk(t.Context(), r.Model, r.drafts(-1), r.Pool, r.Info().Vocab, []*measure.Text{{IDs: text, Prompt: c.ChainFirst + 1}}, 3)

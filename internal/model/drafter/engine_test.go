@@ -83,7 +83,7 @@ func (p *towerPass) Step() (bool, error) {
 		}
 		ids := make([]int32, rows.Rows)
 		for i := range ids {
-			ids[i] = int32(i) + int32(image.Hash[0])
+			ids[i] = (int32(i) + int32(image.Hash[0])) % int32(p.Info().Vocab)
 		}
 		embed, _ := p.Model.(model.Lender).Matrices()
 		p.B.Embed(rows, embed, ids, 0)

@@ -16,6 +16,8 @@ var (
 	ggufAssistantTop = map[string]string{
 		"nextn.pre_projection.weight":  "pre_projection.weight",
 		"nextn.post_projection.weight": "post_projection.weight",
+		"masked_embd_centroids.weight": "masked_embedding.centroids.weight",
+		"masked_embd_ordering":         "masked_embedding.token_ordering",
 	}
 	ggufAssistantLayer = map[string]string{
 		"post_attention_norm.weight": "post_attention_layernorm.weight",

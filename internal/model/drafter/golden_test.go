@@ -38,19 +38,19 @@ func open(tb testing.TB, name, dir string, o backend.Options) *rig {
 // openWith is open with a drafter that is open.
 func openWith(tb testing.TB, name string, c *checkpoint.Checkpoint, o backend.Options) *rig {
 	tb.Helper()
-	return openOn(tb, name, c, backendtest.NewOpaque(backendtest.Open(tb, o)), backend.Float32) // which replays passes and draws
+	return openOn(tb, name, c, backendtest.NewOpaque(backendtest.Open(tb, o)), model.Options{Compute: backend.Float32}) // which replays passes and draws
 }
 
 // openComputed is openWith, with any arithmetic.
 func openComputed(tb testing.TB, name string, c *checkpoint.Checkpoint, compute backend.Compute) *rig {
 	tb.Helper()
-	return openOn(tb, name, c, backendtest.Open(tb, backend.Options{}), compute)
+	return openOn(tb, name, c, backendtest.Open(tb, backend.Options{}), model.Options{Compute: compute})
 }
 
 // openOn loads the model and the drafter on a device.
-func openOn(tb testing.TB, name string, c *checkpoint.Checkpoint, b backend.Backend, compute backend.Compute) *rig {
+func openOn(tb testing.TB, name string, c *checkpoint.Checkpoint, b backend.Backend, options model.Options) *rig {
 	tb.Helper()
-	options := model.Options{Compute: compute, MaxDrafts: 8}
+	options.MaxDrafts = 8
 	r := &rig{Rig: modeltest.OpenOn(tb, b, golden.Dir(tb, name), options)}
 	lender := r.Model.(model.Lender)
 	var err error

@@ -8,6 +8,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/golden"
+	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/sampling"
 	"github.com/foretoken/foretoken/internal/spec"
 	"github.com/foretoken/foretoken/internal/state"
@@ -117,7 +118,7 @@ func TestDeviceDrawsTheTokensOfTheHost(t *testing.T) {
 	for _, f := range golden.Drafters(t, "") {
 		t.Run(f.Name, func(t *testing.T) {
 			device := open(t, "dense", f.Dir, backend.Options{})
-			host := openOn(t, "dense", golden.Open(t, f.Dir), silent{backendtest.Open(t, backend.Options{})}, backend.Float32)
+			host := openOn(t, "dense", golden.Open(t, f.Dir), silent{backendtest.Open(t, backend.Options{})}, model.Options{Compute: backend.Float32})
 			for _, vocab := range []int{-1, 64} {
 				var got [2][]spec.Draft
 				for i, r := range []*rig{device, host} {

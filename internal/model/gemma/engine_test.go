@@ -16,7 +16,7 @@ import (
 // TestEngineChangesNothing has requests meet in an engine, with correct and wrong drafts, one of the models on two devices.
 func TestEngineChangesNothing(t *testing.T) {
 	for i, name := range golden.Gemma {
-		o := model.Options{Compute: backend.Int8, Quantize: 8, MaxDrafts: spec.MaxDepth, KVBits: []int{0, 8, 16, 8}[i]}
+		o := model.Options{Compute: backend.Int8, Quantize: 8, MaxDrafts: spec.MaxDepth, KVBits: []int{0, 8, 16, 4}[i]}
 		t.Run(fmt.Sprintf("%s/kv=%d", name, o.KVBits), func(t *testing.T) {
 			b := backendtest.Open(t, backend.Options{})
 			if name == "gemma4_ple" {

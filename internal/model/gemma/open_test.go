@@ -43,7 +43,7 @@ func subjects(t *testing.T) (list []modeltest.Subject) {
 			tokens[at] = 0
 		}
 		for j, o := range []model.Options{
-			{Compute: backend.Float32}, {Compute: backend.Int8, Quantize: 4}, {Compute: backend.Int8, Quantize: 8, KVBits: 8},
+			{Compute: backend.Float32}, {Compute: backend.Int8, Quantize: 4, KVBits: 4}, {Compute: backend.Int8, Quantize: 8, KVBits: 8},
 		} {
 			if testing.Short() && j != i%3 {
 				continue // one of each path
