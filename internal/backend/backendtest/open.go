@@ -15,6 +15,7 @@ import (
 // Open opens the device that tests compute on, which the test closes at its end: the processor, or
 // what the environment names in FORETOKEN_TEST_DEVICE, as make test-cuda does; "remote" is a processor behind a connection
 // of this machine, which delays what is sent by FORETOKEN_TEST_DELAY. Options with an instruction set are for the processor.
+// FORETOKEN_TEST_ISA names that of processors without one in their options.
 func Open(tb testing.TB, o backend.Options) backend.Backend {
 	tb.Helper()
 	if o.ISA != "" {
@@ -35,6 +36,9 @@ func CPU(tb testing.TB, o backend.Options) backend.Backend {
 
 func open(tb testing.TB, device string, o backend.Options) backend.Backend {
 	tb.Helper()
+	if device == "cpu" {
+		o.ISA = cmp.Or(o.ISA, os.Getenv("FORETOKEN_TEST_ISA"))
+	}
 	b, err := backend.Open(device, o)
 	if err != nil {
 		tb.Fatal(err)
