@@ -68,7 +68,7 @@ func suiteRunsKernels(t *testing.T, b *Backend) {
 	}
 	want := []string{"attend:0", "attend:1"}
 	for _, keys := range deltaKeys {
-		want = append(want, fmt.Sprintf("delta_recur_many:%d", keys))
+		want = append(want, fmt.Sprintf("delta_recur_many:%d,0", keys), fmt.Sprintf("delta_recur_many:%d,1", keys))
 	}
 	for module := range b.modules {
 		if module != "read_all" && module != "product_matrix" && !strings.HasPrefix(module, "probe") && !strings.HasSuffix(module, "_codes") {

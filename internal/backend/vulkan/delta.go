@@ -35,13 +35,24 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 	if !d.Tiled {
 		neighbors = d.Share()
 	}
+	// The first two pieces are for the codes that delta_gate makes of its result for a product: see prepare.
+	b.scratch(0)
+	b.scratch(0)
 	mixed := b.scratch(4 * rows * (2*d.KeyHeads*d.KeyDim + d.ValueHeads*d.ValueDim + d.KeyHeads + 2*d.ValueHeads))
 	seqs := min(rows, deltaSeqs)
-	b.launch("delta_mix", [3]int{d.KeyHeads, rows, 1}, call, b.at(in.QKV), b.at(in.A), b.at(in.B), b.at(d.Conv), b.at(d.DecayRate), b.at(d.DecayBias), mixed,
-		at.Delta, in.QKV.Stride, in.A.Stride, in.B.Stride, d.Conv.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
+	few := rows <= strip && slices.Contains(deltaKeys, d.KeyDim) && d.Kernel == 4
+	if !few {
+		b.launch("delta_mix", [3]int{d.KeyHeads, rows, 1}, call, b.at(in.QKV), b.at(in.A), b.at(in.B), b.at(d.Conv), b.at(d.DecayRate), b.at(d.DecayBias), mixed,
+			at.Delta, in.QKV.Stride, in.A.Stride, in.B.Stride, d.Conv.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
+	}
 	if strips := (d.ValueDim + deltaColumns - 1) / deltaColumns; slices.Contains(deltaKeys, d.KeyDim) {
-		b.launch(fmt.Sprintf("delta_recur_many:%d", d.KeyDim), [3]int{d.ValueHeads * strips, seqs, 1}, call, b.at(dst), mixed,
-			at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.ValueDim, rows)
+		mixes := 0
+		if few {
+			mixes = 1
+		}
+		b.launch(fmt.Sprintf("delta_recur_many:%d,%d", d.KeyDim, mixes), [3]int{d.ValueHeads * strips, seqs, 1}, call, b.at(dst), mixed,
+			at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.ValueDim, rows, in.QKV.Stride, in.A.Stride, in.B.Stride, d.Conv.Stride,
+			b.at(in.QKV), b.at(in.A), b.at(in.B), b.at(d.Conv), b.at(d.DecayRate), b.at(d.DecayBias))
 	} else {
 		strips = (d.ValueDim + rowThreads - 1) / rowThreads
 		copies := b.scratch(4 * seqs * d.ValueHeads * d.KeyDim * d.ValueDim)
@@ -49,9 +60,15 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 			at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.KeyDim, d.ValueDim, rows)
 	}
 	b.beside(true, func() {
-		b.launch("delta_gate", [3]int{d.ValueHeads, rows, 1}, call, b.at(dst), b.at(in.Z), b.at(d.Norm), dst.Stride, in.Z.Stride, d.ValueDim, d.SigmoidGate, d.Eps)
 		b.launch("delta_keep", columns(seqs, max(d.Channels(), d.ValueHeads)), call, b.at(in.QKV), mixed,
 			at.Delta, in.QKV.Stride, d.KeyHeads, d.ValueHeads, d.KeyDim, d.ValueDim, d.Kernel, rows)
+		codes := func(group int) string {
+			if d.ValueDim > 256 || group < 16 || d.ValueDim%group != 0 {
+				return ""
+			}
+			return "delta_gate:1"
+		}
+		b.launchMaking(dst, codes, "delta_gate:0", [3]int{d.ValueHeads, rows, 1}, call, b.at(dst), b.at(in.Z), b.at(d.Norm), dst.Stride, in.Z.Stride, d.ValueDim, d.SigmoidGate, d.Eps)
 	})
 }
 

@@ -1,9 +1,7 @@
 package vulkan
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -61,7 +59,8 @@ type operation struct {
 	beside   bool   // it does not wait for the one before
 	detail   string // of a product: its outputs and columns
 
-	made rows // of a kernel that can quantize what it writes, see codes; otherwise nothing
+	made  rows // of a kernel that can quantize what it writes; otherwise nothing
+	codes func(group int) string
 }
 
 // record adds an operation to a command buffer.
@@ -78,7 +77,7 @@ func (b *Backend) queueUp(o operation) {
 	if b.err != nil {
 		return
 	}
-	o.beside, o.made, o.detail = b.together && b.begun, b.made, b.detail
+	o.beside, o.made, o.codes, o.detail = b.together && b.begun, b.made, b.codes, b.detail
 	b.begun = true
 	r := b.passes.recording
 	if r == nil {
@@ -132,12 +131,12 @@ func (b *Backend) recordLast() {
 	o.record(r.open.c)
 }
 
-// launchMaking launches a kernel that has a variant, named with _codes, which also quantizes the rows that it writes. A pass holds it
-// back until the next operation: see takeCodes.
-func (b *Backend) launchMaking(made backend.Tensor, name string, groups [3]int, args ...any) {
-	b.made = rows{at: b.at(made), rows: made.Rows, cols: made.Cols, stride: made.Stride}
+// launchMaking launches a kernel that has a variant, which codes names, that also quantizes the rows that it writes, by groups of columns.
+// A pass holds it back until the next operation: see takeCodes. codes may name none for a group.
+func (b *Backend) launchMaking(made backend.Tensor, codes func(group int) string, name string, groups [3]int, args ...any) {
+	b.made, b.codes = rows{at: b.at(made), rows: made.Rows, cols: made.Cols, stride: made.Stride}, codes
 	b.launch(name, groups, args...)
-	b.made = rows{}
+	b.made, b.codes = rows{}, nil
 }
 
 // takeCodes has the operation before quantize the rows that it writes, if they are in, and reports whether it does.
@@ -150,10 +149,8 @@ func (b *Backend) takeCodes(in *rows, group int) bool {
 	if o.made != (rows{at: in.at, rows: in.rows, cols: in.cols, stride: in.stride, turn: in.turn}) {
 		return false
 	}
-	name := o.name + "_codes"
-	if o.name == "glu" { // a workgroup has a group of columns
-		o.groups[0] = (in.cols + group - 1) / group
-	} else if name = normCodes(o, in.cols, group); name == "" {
+	name := o.codes(group)
+	if name == "" {
 		return false
 	}
 	k, err := b.kernel(name)
@@ -161,19 +158,12 @@ func (b *Backend) takeCodes(in *rows, group int) bool {
 		b.fail(err)
 		return true
 	}
+	if name == "glu_codes" { // a workgroup has a group of columns
+		o.groups[0] = (in.cols + group - 1) / group
+	}
 	o.name, o.kernel, o.args = name, k, packed(o.args, in.codes, in.tails, in.coded, group, in.tailRows)
 	b.recordHeld()
 	return true
-}
-
-// normCodes is the kernel that norms rows and quantizes them, or none: it loads four columns at once.
-func normCodes(o *operation, cols, group int) string {
-	le := binary.LittleEndian
-	together := le.Uint64(o.args) | le.Uint64(o.args[8:]) | le.Uint64(o.args[16:]) | uint64(4*(le.Uint32(o.args[24:])|le.Uint32(o.args[28:])|uint32(cols)))
-	if together%16 != 0 || cols > 8192 || group%4 != 0 || group < 16 {
-		return ""
-	}
-	return fmt.Sprintf("rms_norm_codes:%d", (cols+1023)/1024)
 }
 
 // beside queues operations of a pass, that do not wait for one another if none uses what another one writes.

@@ -1,7 +1,10 @@
 package vulkan
 
 import (
+	"fmt"
+
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
 )
 
 // rowThreads is the threads of a workgroup of kernels whose columns do not depend on one another.
@@ -43,7 +46,13 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 	b.begin()
 	eachRows(x.Rows, func(from, to int) {
 		dst, x := dst.RowRange(from, to), x.RowRange(from, to)
-		b.launchMaking(dst, "rms_norm", [3]int{x.Rows, 1, 1}, b.at(dst), b.at(x), b.at(gain), dst.Stride, x.Stride, x.Cols, eps)
+		codes := func(group int) string { // four columns are loaded at once
+			if (b.at(dst)|b.at(x)|b.at(gain)|driver.Ptr(4*(dst.Stride|x.Stride|x.Cols)))%16 != 0 || x.Cols > 8192 || group%4 != 0 || group < 16 {
+				return ""
+			}
+			return fmt.Sprintf("rms_norm_codes:%d", (x.Cols+1023)/1024)
+		}
+		b.launchMaking(dst, codes, "rms_norm", [3]int{x.Rows, 1, 1}, b.at(dst), b.at(x), b.at(gain), dst.Stride, x.Stride, x.Cols, eps)
 	})
 }
 
@@ -87,7 +96,7 @@ func (b *Backend) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
 func (b *Backend) glu(dst, gate, up backend.Tensor, f backend.Activation) {
 	eachRows(dst.Rows, func(from, to int) {
 		dst, gate, up := dst.RowRange(from, to), gate.RowRange(from, to), up.RowRange(from, to)
-		b.launchMaking(dst, "glu", columns(dst.Rows, dst.Cols), b.at(dst), b.at(gate), b.at(up), dst.Stride, gate.Stride, up.Stride, dst.Cols, f == backend.GELUTanh)
+		b.launchMaking(dst, func(int) string { return "glu_codes" }, "glu", columns(dst.Rows, dst.Cols), b.at(dst), b.at(gate), b.at(up), dst.Stride, gate.Stride, up.Stride, dst.Cols, f == backend.GELUTanh)
 	})
 }
 

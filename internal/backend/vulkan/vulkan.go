@@ -54,6 +54,7 @@ type Backend struct {
 	begun      bool   // one of them was queued
 	detail     string // of the launch that is being made
 	made       rows   // of the launch that is being made: see launchMaking
+	codes      func(group int) string
 	tops       gpu.Tops
 
 	proof  *proof // nil: none is needed

@@ -3,25 +3,67 @@
 #include "bits.glsl"
 #include "memory.glsl"
 #include "lanes.glsl"
-// Kernel delta_gate: gated RMSNorm of the heads of DeltaNet, in place. A workgroup has a value head of a row.
+#include "codes.glsl"
+// Kernel delta_gate: gated RMSNorm of the heads of DeltaNet, in place. A workgroup has a value head of a row. If CODES is 1, it also
+// quantizes the head, which is whole groups of at least 16 columns and at most 256 numbers.
+layout(constant_id = 1) const int CODES = 0;
 layout(local_size_x = 64) in;
-layout(push_constant, scalar) uniform Args { Call call; Floats dst, z, norm; int dstStride, zStride, values, sigmoidGate; float eps; } g;
+layout(push_constant, scalar) uniform Args {
+  Call call;
+  Floats dst, z, norm;
+  int dstStride, zStride, values, sigmoidGate;
+  float eps;
+  Bytes codes;
+  Pairs tails;
+  int codeStride, group, tailRows;
+} g;
 shared float head[256];
+shared uint tops[16];
+shared int totals[16];
 void main() {
-  int i = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), r = int(gl_WorkGroupID.y), at = r * g.dstStride + h * g.values;
+  int i = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), r = int(gl_WorkGroupID.y), at = r * g.dstStride + h * g.values, zs = r * g.zStride + h * g.values;
   if (g.call.rowSeq.v[r] < 0) return;
-  float s = 0.0;
+  float s = 0.0, z[4], norm[4];
+  if (CODES == 1) // all is loaded before it is used
+    [[unroll]] for (int k = 0; k < 4; k++) {
+      bool has = i + 64 * k < g.values;
+      z[k] = has ? g.z.v[zs + i + 64 * k] : 0.0, norm[k] = has ? g.norm.v[i + 64 * k] : 0.0;
+    }
   for (int first = 0; first < g.values; first += 256) {
     int n = min(256, g.values - first);
     barrier();
-    for (int c = i; c < n; c += 64) head[c] = g.dst.v[at + first + c];
+    [[unroll]] for (int k = 0; k < 4; k++)
+      if (i + 64 * k < n) head[i + 64 * k] = g.dst.v[at + first + i + 64 * k];
     barrier();
     if (i < 16)
       for (int c = i; c < n; c += 16) s = fused(head[c], head[c], s);
   }
   float scale = rsqrt32(add(quot(sum16(s), float(g.values)), g.eps));
-  for (int c = i; c < g.values; c += 64) {
-    float gate = g.z.v[r * g.zStride + h * g.values + c];
-    g.dst.v[at + c] = mul(mul(mul(g.dst.v[at + c], scale), g.norm.v[c]), g.sigmoidGate != 0 ? sigmoid32(gate) : silu32(gate));
+  if (CODES == 0) {
+    for (int c = i; c < g.values; c += 64) {
+      float gate = g.z.v[zs + c];
+      g.dst.v[at + c] = mul(mul(mul(g.dst.v[at + c], scale), g.norm.v[c]), g.sigmoidGate != 0 ? sigmoid32(gate) : silu32(gate));
+    }
+    return;
   }
+  if (i < 16) tops[i] = 0u, totals[i] = 0;
+  barrier();
+  [[unroll]] for (int k = 0; k < 4; k++) {
+    int c = i + 64 * k;
+    if (c >= g.values) break;
+    head[c] = mul(mul(mul(head[c], scale), norm[k]), g.sigmoidGate != 0 ? sigmoid32(z[k]) : silu32(z[k]));
+    atomicMax(tops[c / g.group], floatBitsToUint(head[c]) & 0x7fffffffu);
+  }
+  barrier();
+  for (int c = i; c < g.values; c += 64) {
+    Codes k = codesOf(tops[c / g.group]);
+    int code = codeOf(k, head[c]);
+    g.dst.v[at + c] = head[c];
+    g.codes.v[r * g.codeStride + h * g.values + c] = uint8_t(code & 255);
+    atomicAdd(totals[c / g.group], code);
+  }
+  barrier();
+  if (i >= g.values / g.group) return;
+  float by = codesOf(tops[i]).scale;
+  g.tails.v[(h * g.values / g.group + i) * g.tailRows + r] = vec2(by, mul(float(totals[i]), by));
 }
