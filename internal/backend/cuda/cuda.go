@@ -48,7 +48,7 @@ type Backend struct {
 	spare   scratch // those of the operation with some before it, which a product may still read that takes this one over
 	call    callBlock
 	passes  passes
-	tops    topScratch
+	tops    gpu.Tops
 	copies  copiesParam // of CopyEach
 	draws   drawsParam  // of the running operation
 	owned   []byte      // likewise: masks

@@ -1,13 +1,11 @@
 package cuda
 
 import (
-	"cmp"
 	"fmt"
-	"math"
-	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cuda/driver"
+	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/topk"
 )
 
@@ -15,7 +13,6 @@ const (
 	drawsAtOnce  = len(drawsParam{}.of)  // rows of a launch, whose draws are a parameter
 	copiesAtOnce = len(copiesParam{}.of) // rows of a launch of copies
 	drawParts    = 128                   // blocks of a row, more if each had more than 4096 columns
-	octave       = 1 << 24
 )
 
 // CopyEach implements backend.Copier: equal rows of all tensors are copied together.
@@ -113,43 +110,19 @@ func (b *Backend) drawRows(to driver.Ptr, stride int, logits, tokens backend.Ten
 	}
 }
 
-// setDraws sets the parameter of a launch. The two factors of a temperature are those of package sample's scale, its
-// limits included.
+// setDraws sets the parameter of a launch.
 func (b *Backend) setDraws(draws []backend.Draw, cols int) {
 	b.draws.weights = topk.LevelWeights
 	for i := range draws {
-		d := &draws[i]
-		if d.Cols < 0 || d.Cols > cols || d.TopK < 0 || d.Levels < 0 {
-			panic(fmt.Sprintf("cuda: draw %+v from %d columns", *d, cols))
-		}
-		inverse := 0.0
-		if d.Temperature != 0 {
-			inverse = min(1/d.Temperature, math.MaxFloat64)
-		}
-		own := math.MaxInt32 // the first column that the mask is about
-		if d.First > 0 {
-			own = d.First * backend.RowBlock
-		}
-		b.draws.of[i] = drawParam{
-			noise: d.Noise, inverse: inverse, steps: min(1/math.Ln2*octave/cmp.Or(d.Temperature, 1), math.MaxFloat64), share: d.TopP,
-			cols: i32(cmp.Or(d.Cols, cols)), most: i32(cmp.Or(d.TopK, math.MaxInt32)), levels: i32(cmp.Or(d.Levels, topk.Levels)), first: i32(own),
-		}
+		d := gpu.DrawOf(&draws[i], cols)
+		b.draws.of[i] = drawParam{d.Noise, d.Inverse, d.Steps, d.Share, d.Cols, d.Most, d.Levels, d.First}
 	}
 }
 
-// masks uploads a bit for each block of each row's own columns, in rows of whole words; 0 if no row has any.
+// masks uploads gpu.DrawMasks; 0 if there are none.
 func (b *Backend) masks(draws []backend.Draw, cols int) (at driver.Ptr, words int) {
-	if !slices.ContainsFunc(draws, func(d backend.Draw) bool { return d.First > 0 }) {
+	if b.owned, words = gpu.DrawMasks(b.owned, draws, cols); words == 0 {
 		return 0, 0
-	}
-	words = (cols + 32*backend.RowBlock - 1) / (32 * backend.RowBlock)
-	b.owned = slices.Grow(b.owned[:0], 4*words*len(draws))[:4*words*len(draws)]
-	clear(b.owned)
-	for i := range draws {
-		row := b.owned[4*words*i:][:4*words]
-		for _, block := range draws[i].Own {
-			row[block/8] |= 1 << (block % 8)
-		}
 	}
 	return b.upload(b.owned), words
 }

@@ -25,6 +25,7 @@ type Tops struct {
 	listed []listed
 	beyond []int
 	host   backend.Lister
+	draws  []backend.Draw
 }
 
 type listed struct {
@@ -71,7 +72,7 @@ func (t *Tops) Ask(src backend.Tensor, asks []backend.Ask) (queries []byte, room
 }
 
 // Answer reads the answers of kernels: one of each row, room listed numbers of each row, and those of single columns. It returns the
-// rows with more numbers to list than there is space for: see Whole. No row is drawn from.
+// rows with more numbers to list than there is space for: see Whole. No row is drawn from: see Drawn.
 func (t *Tops) Answer(asks []backend.Ask, data []byte, room int) (beyond []int) {
 	t.beyond = t.beyond[:0]
 	le := binary.LittleEndian

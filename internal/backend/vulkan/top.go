@@ -18,14 +18,16 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 		b.missing(fmt.Sprintf("the highest numbers of %d rows (at most %d)", len(asks), maxRows))
 	}
 	queries, room, places := t.Ask(src, asks)
-	if room == 0 && places == 0 {
+	draws := t.Draws(asks)
+	if room == 0 && places == 0 && len(draws) == 0 {
 		t.Answer(asks, make([]byte, len(asks)*gpu.AnswerBytes), 0)
 		return t.Best[:len(asks)], b.wait()
 	}
 	rows, blocks := src.Rows, (src.Cols+topk.Block-1)/topk.Block
 	input := b.keep(queries)
 	also := rows * (gpu.AnswerBytes + room*gpu.ListedBytes) // offset of the numbers of single columns
-	out := b.scratch(also + 4*places)
+	end := also + 4*places
+	out := b.scratch(end + gpu.DrawnBytes*len(draws))
 	if room > 0 {
 		maxima, sums := b.scratch(4*rows*blocks), b.scratch(4*rows*blocks)
 		b.launch("top_maxima", [3]int{blocks, rows, 1}, b.at(src), input, maxima, sums, src.Stride, blocks)
@@ -34,11 +36,14 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 	if places > 0 {
 		b.launch("top_also", columns(1, places), b.at(src), input+driver.Ptr(rows*gpu.AskBytes), out+driver.Ptr(also), src.Stride, places)
 	}
-	data, err := b.read(out, also+4*places)
+	b.drawRows(out+driver.Ptr(end), gpu.DrawnBytes/4, src, backend.Tensor{}, draws)
+	data, err := b.read(out, end+gpu.DrawnBytes*len(draws))
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range t.Answer(asks, data, room) {
+	beyond := t.Answer(asks, data[:end], room)
+	t.Drawn(asks, data[end:])
+	for _, r := range beyond {
 		row, err := b.Host(src.RowRange(r, r+1))
 		if err != nil {
 			return nil, err

@@ -234,12 +234,16 @@ func (b *Backend) weight(bw backend.Weight) *weight {
 
 // Embed sets row i of dst to row ids[i] of table, multiplied with factor.
 func (b *Backend) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor float32) {
+	backend.CheckEmbed(dst, table, ids)
+	b.begin()
+	b.embed(dst, table, b.listsOf(backend.Pass{IDs: ids}), 0, 0, cmp.Or(factor, 1))
+}
+
+// embed launches Embed with the ids of the call, or those that were drawn.
+func (b *Backend) embed(dst backend.Tensor, table backend.Weight, call, drawn driver.Ptr, apart int, factor float32) {
 	w := b.weight(table)
 	if w.turns() {
 		panic("vulkan: embed with a table whose input is transformed")
 	}
-	backend.CheckEmbed(dst, table, ids)
-	b.begin()
-	call := b.listsOf(backend.Pass{IDs: ids})
-	b.launch("embed", columns(dst.Rows, dst.Cols), w.head, b.at(dst), call, dst.Stride, cmp.Or(factor, 1))
+	b.launch("embed", columns(dst.Rows, dst.Cols), w.head, b.at(dst), call, drawn, dst.Stride, apart, factor)
 }
