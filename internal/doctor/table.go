@@ -8,6 +8,7 @@ import (
 
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/offload"
+	"github.com/foretoken/foretoken/internal/state"
 )
 
 // Table is the facts for people: lines of plain text without control characters.
@@ -15,7 +16,7 @@ func (f *Facts) Table() string {
 	t := &table{}
 	t.row("model", "%s", f.Name)
 	family := f.Family
-	if f.Model != nil {
+	if f.Model != nil && !f.isDrafter() {
 		family += ", model_type " + f.Model.ModelType
 	}
 	if family != "" {
@@ -83,7 +84,7 @@ func (t *table) sizes(n *weights.Survey) {
 	if n.DeltaLayers > 0 {
 		kinds = fmt.Sprintf("%d Gated DeltaNet, %s", n.DeltaLayers, kinds)
 	}
-	t.row("layers", "%d: %s", n.AttentionLayers+n.DeltaLayers, kinds)
+	t.row("layers", "%d: %s%s", n.AttentionLayers+n.DeltaLayers, kinds, windows(n.Layout.Layers))
 	tied := "separate output matrix"
 	if n.Tied {
 		tied = "embedding tied to the output"
@@ -94,6 +95,26 @@ func (t *table) sizes(n *weights.Survey) {
 		active = fmt.Sprintf(", %s active: %d of %d experts a layer", countText(n.Active), n.ActiveExperts, n.Experts)
 	}
 	t.row("parameters", "%s%s", countText(n.Parameters), active)
+}
+
+// windows says of how many tokens layers have a KV cache, if some have windows.
+func windows(layers []state.Layer) string {
+	window, sliding, others := 0, 0, 0
+	for _, y := range layers {
+		if y == nil {
+			others++
+		} else if n := y.Sees(); n > 0 {
+			window, sliding = n, sliding+1
+		}
+	}
+	if window == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("; KV cache of %d tokens in %d, of all tokens in %d", window, sliding, len(layers)-sliding-others)
+	if others > 0 {
+		text += fmt.Sprintf(", that of other layers in %d", others)
+	}
+	return text
 }
 
 // parts is the table of bits by part.

@@ -116,7 +116,7 @@ func TestInspectKnowsTheFamily(t *testing.T) {
 		return x.Plain, x.Tools, err
 	}})
 	table := facts.Table()
-	for _, words := range []string{"Gemma 4", "layer table", "8 attention"} {
+	for _, words := range []string{"Gemma 4", "layer table", "8 attention; KV cache of 33 tokens in 3, of all tokens in 1, that of other"} {
 		if !strings.Contains(table, words) {
 			t.Errorf("no %q: %s", words, table)
 		}
