@@ -42,6 +42,7 @@ type pool struct {
 	chunks  int
 	active  atomic.Int32 // threads of the task, the caller included; set before claim
 	helpers []*helper
+	polls   atomic.Int32 // spins, or none if there are fewer processors than threads: what is waited for needs the processor
 	fault   atomic.Pointer[error] // first panic of a part, raised again by run
 	stopped atomic.Bool
 	ended   sync.WaitGroup
@@ -122,6 +123,9 @@ func (p *pool) grow(threads int) {
 		p.ended.Add(1)
 		go p.work(h, i)
 	}
+	if p.polls.Store(spins); runtime.GOMAXPROCS(0) <= len(p.helpers) {
+		p.polls.Store(0)
+	}
 }
 
 // stop ends the threads. run must not be called after it.
@@ -187,7 +191,7 @@ func (p *pool) share(t task, n, chunks, threads int) error {
 	}
 	p.due += int32(chunks)
 	for i := 0; p.done.Load() != p.due; i++ {
-		if i < spins {
+		if i < int(p.polls.Load()) {
 			kernel.Pause()
 		} else {
 			runtime.Gosched()
@@ -257,7 +261,7 @@ func (p *pool) work(h *helper, worker int) {
 // await returns the number of the current task once it is not seen and is for this worker.
 // If the current task is for fewer threads, the worker sleeps at once.
 func (p *pool) await(h *helper, worker int, seen uint64) uint64 {
-	for range spins {
+	for range p.polls.Load() {
 		if n, ok := p.news(worker, seen); ok {
 			return n
 		}
