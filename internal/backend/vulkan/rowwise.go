@@ -96,8 +96,16 @@ func (b *Backend) GLU(dst, gate, up backend.Tensor, f backend.Activation) {
 func (b *Backend) glu(dst, gate, up backend.Tensor, f backend.Activation) {
 	eachRows(dst.Rows, func(from, to int) {
 		dst, gate, up := dst.RowRange(from, to), gate.RowRange(from, to), up.RowRange(from, to)
-		b.launchMaking(dst, func(int) string { return "glu_codes" }, "glu", columns(dst.Rows, dst.Cols), b.at(dst), b.at(gate), b.at(up), dst.Stride, gate.Stride, up.Stride, dst.Cols, f == backend.GELUTanh)
+		b.launchMaking(dst, gluCodes, "glu", columns(dst.Rows, dst.Cols), b.at(dst), b.at(gate), b.at(up), dst.Stride, gate.Stride, up.Stride, dst.Cols, f == backend.GELUTanh)
 	})
+}
+
+// gluCodes is the kernel that computes GLU and quantizes, or none.
+func gluCodes(group int) string {
+	if group > 2*rowThreads {
+		return ""
+	}
+	return "glu_codes"
 }
 
 // GELU sets dst to x·Φ(x).

@@ -1,5 +1,6 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "bits.glsl"
 #include "memory.glsl"
 #include "attend.glsl"
@@ -23,18 +24,29 @@ float numberAt(Bytes rows, int i) {
 // faintBeside reports whether a number is too small for plain chains with halves, which are multiples of 2^-24: see faint.
 bool faintBeside(float x) { uint b = floatBitsToUint(x) << 1; return b - 1u < 0x2fffffffu; }
 
+const int BATCH = LEVEL == 1u || LEVEL == 5u ? 1 : 8; // numbers of a chain that are loaded at once
+
 // dots leaves the products of d numbers of the query, from first on, with rows from to to-1 in scores, or adds them to these.
 void dots(int first, Bytes rows, int d, int from, int to, bool adds) {
   int i = int(gl_LocalInvocationID.x), l = i & 15;
-  for (int k = i / 16; k < to; k += 16) {
-    if (k < from) continue;
-    float s = 0.0;
-    if (LEVEL != 2u && g.a.kind == F16 && (LEVEL < 3u || faintQuery == 0u)) {
-      for (int c = l; c < d; c += 16) s = fusedPlain(query[first + c], numberAt(rows, k * d + c), s);
-    } else {
-      for (int c = l; c < d; c += 16) s = fused(query[first + c], numberAt(rows, k * d + c), s);
+  if (LEVEL != 2u && g.a.kind == F16 && (d & 15) == 0 && (LEVEL < 3u || faintQuery == 0u)) { // a thread has four lanes of a position
+    int k = i / 4, q = 4 * (i & 3), from4 = (k * d + q) / 4;
+    float s[4] = float[](0.0, 0.0, 0.0, 0.0);
+    if (k >= from && k < to)
+      for (int c = 0; c < d; c += 16 * BATCH) {
+        uvec2 v[BATCH];
+        [[unroll]] for (int j = 0; j < BATCH; j++) v[j] = Twos(uint64_t(rows)).v[from4 + min(c + 16 * j, d - 16) / 4];
+        [[unroll]] for (int j = 0; j < BATCH; j++)
+          if (c + 16 * j < d)
+            [[unroll]] for (int n = 0; n < 4; n++) s[n] = fusedPlain(query[first + c + 16 * j + q + n], half_(v[j][n / 2] >> 16 * (n & 1) & 0xffffu), s[n]);
+      }
+    [[unroll]] for (int n = 0; n < 4; n++) partial[k][q + n] = s[n];
+  } else {
+    for (int k = i / 16; k < to; k += 16) {
+      float s = 0.0;
+      [[dont_unroll]] for (int c = l; k >= from && c < d; c += 16) s = fused(query[first + c], numberAt(rows, k * d + c), s);
+      partial[k][l] = s;
     }
-    partial[k][l] = s;
   }
   barrier();
   if (i >= from && i < to) {
@@ -116,8 +128,8 @@ void main() {
       if (a.tail > 0) dots(a.key, rows1, a.tail, from, to, true);
     }
     float highest = uintBitsToFloat(0xff800000u);
-    for (int k = from; k < to; k++)
-      if (scores[k] > highest) highest = scores[k];
+    [[unroll]] for (int k = 0; k < PAGE; k++)
+      if (k >= from && k < to && scores[k] > highest) highest = scores[k];
     float e = seen ? expDown(sub(scores[i], highest)) : 0.0, most = 0.0;
     if (i == 0) faintWeights = 0u;
     barrier();
@@ -177,9 +189,13 @@ void main() {
         int wide = a.latent != 0 ? a.key : a.value;
         Bytes rows = a.latent != 0 ? rows0 : rows1;
         if (LEVEL != 2u && a.kind == F16 && (LEVEL < 3u || faintWeights == 0u)) {
-          for (int k = from; k < to; k++) sum = fusedPlain(weights[k], numberAt(rows, k * wide + d), sum);
+          for (int k = from; k < to; k += BATCH) {
+            uint v[BATCH];
+            [[unroll]] for (int j = 0; j < BATCH; j++) v[j] = uint(Halves(uint64_t(rows)).v[min(k + j, to - 1) * wide + d]);
+            [[unroll]] for (int j = 0; j < BATCH; j++) sum = k + j < to ? fusedPlain(weights[min(k + j, PAGE - 1)], half_(v[j]), sum) : sum;
+          }
         } else {
-          for (int k = from; k < to; k++) sum = fused(weights[k], numberAt(rows, k * wide + d), sum);
+          [[dont_unroll]] for (int k = from; k < to; k++) sum = fused(weights[k], numberAt(rows, k * wide + d), sum);
         }
       }
       if (SPLIT == 1) g.parts.v[to0 + 3 + d] = sum;

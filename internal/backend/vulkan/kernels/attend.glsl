@@ -32,3 +32,10 @@ Bytes rowsOf(Layer a, uint64_t page, int which, int kv) {
 }
 
 int signed8(uint x) { return int(x << 24) >> 24; }
+
+// half_ is the number of a half, whose multiple of 2^-24 it is.
+float half_(uint h) {
+  uint b = (h & 0x7fffu) << 13, r = b + ((h & 0x7c00u) == 0x7c00u ? 0x70000000u : 0x38000000u);
+  if ((h & 0x7c00u) == 0u) r = floatBitsToUint(mulPlain(float(h & 1023u), 5.9604644775390625e-8));
+  return uintBitsToFloat(r | (h & 0x8000u) << 16);
+}

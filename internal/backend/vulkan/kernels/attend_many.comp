@@ -16,13 +16,6 @@ shared float lanes[QUERIES][16], tops[QUERIES], weights[QUERIES], mores[QUERIES]
 shared ivec2 sees[QUERIES];              // positions
 shared uint faints[QUERIES], faintWeights[QUERIES]; // a number is too small for chains without tests
 
-// half_ is the number of a half, whose multiple of 2^-24 it is.
-float half_(uint h) {
-  uint b = (h & 0x7fffu) << 13, r = b + ((h & 0x7c00u) == 0x7c00u ? 0x70000000u : 0x38000000u);
-  if ((h & 0x7c00u) == 0u) r = floatBitsToUint(mulPlain(float(h & 1023u), 5.9604644775390625e-8));
-  return uintBitsToFloat(r | (h & 0x8000u) << 16);
-}
-
 // slowScore is a product of a query with a key with every operation tested.
 float slowScore(int n, uint64_t key) {
   float s[16];

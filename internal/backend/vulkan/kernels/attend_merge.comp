@@ -1,12 +1,14 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "bits.glsl"
 #include "memory.glsl"
 #include "attend.glsl"
 // Kernel attend_merge: merges the pages of a query of a head in their order, as kernel attend does without SPLIT.
 layout(local_size_x = 256) in;
 layout(push_constant, scalar) uniform Args { Call call; Layer a; Floats parts; int most; } g;
-const int BATCH = 256; // pages
+const int BATCH = 256, LOADS = 16; // pages: in shared memory, and whose sums are loaded at once
+shared float stash[LOADS][256];    // of these
 shared float tops[BATCH + 1], nows[BATCH], olds[BATCH], mores[BATCH], scaled[BATCH]; // of weights by scaled, of values by mores
 
 void main() {
@@ -38,15 +40,17 @@ void main() {
       scaled[i] = more;
     }
     barrier();
-    for (int p = 0; p < n; p++) {
-      bool first = p0 + p == 0 && !coded;
-      weight = first ? nows[p] : fused(nows[p], scaled[p], mul(weight, olds[p]));
-      for (int k = 0; k < 2; k++) {
-        if (i + 256 * k >= a.value) break;
-        float sum = g.parts.v[from + (p0 + p) * size + 3 + i + 256 * k];
-        sums[k] = first ? sum : fused(sum, mores[p], mul(sums[k], olds[p]));
+    for (int k = 0; k < 2 && i + 256 * k < a.value; k++)
+      for (int p1 = 0; p1 < n; p1 += LOADS) {
+        float v[LOADS];
+        [[unroll]] for (int j = 0; j < LOADS; j++) v[j] = g.parts.v[from + (p0 + min(p1 + j, n - 1)) * size + 3 + i + 256 * k];
+        [[unroll]] for (int j = 0; j < LOADS; j++) stash[j][i] = v[j];
+        [[dont_unroll]] for (int p = p1; p < min(n, p1 + LOADS); p++) {
+          bool first = p0 + p == 0 && !coded;
+          if (k == 0) weight = first ? nows[p] : fused(nows[p], scaled[p], mul(weight, olds[p]));
+          sums[k] = first ? stash[p - p1][i] : fused(stash[p - p1][i], mores[p], mul(sums[k], olds[p]));
+        }
       }
-    }
     barrier();
     if (i == 0) tops[0] = tops[n];
   }
