@@ -190,8 +190,8 @@ func fewShared(rows, group, own, each int) int {
 
 // multiply launches a product: of all rows with a matrix, or of jobs.
 func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, only driver.Ptr, tiles int, r routed) {
-	b.detail = fmt.Sprintf(" %d×%d", w.Rows(), w.Cols())
-	defer func() { b.detail = "" }()
+	b.shape = [2]int{w.Rows(), w.Cols()}
+	defer func() { b.shape = [2]int{} }()
 	name := "product_float"
 	switch {
 	case w.super():
@@ -199,9 +199,12 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 	case w.Integer():
 		name = "product_integer"
 	}
-	few := w.few(min(in.rows, strip))
+	few := ""
+	if in.rows <= strip || r.jobs != 0 {
+		few = w.few(min(in.rows, strip))
+	}
 	launch := func(from, n, parts int) {
-		if few != "" && (in.rows <= strip || r.jobs != 0) {
+		if few != "" {
 			l := &w.l
 			b.launch(few, [3]int{tiles, parts, 1}, w.head+headBytes+driver.Ptr(matrix*l.Tiles*l.TileSize), driver.Ptr(l.Tiles*l.TileSize), in.codes, in.tails, b.at(p.Dst), b.at(p.Bias), only,
 				r.jobs, r.sources, l.TileSize, l.Groups, w.Rows(), l.Block, l.Zeros, in.tailRows, in.coded, p.Dst.Stride, n, p.Add, l.First, l.Zero)

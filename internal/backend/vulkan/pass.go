@@ -57,7 +57,7 @@ type operation struct {
 	to, from driver.Ptr
 	bytes    int64
 	beside   bool   // it does not wait for the one before
-	detail   string // of a product: its outputs and columns
+	shape    [2]int // of a product: its outputs and columns
 
 	made  rows // of a kernel that can quantize what it writes; otherwise nothing
 	codes func(group int) string
@@ -77,7 +77,7 @@ func (b *Backend) queueUp(o operation) {
 	if b.err != nil {
 		return
 	}
-	o.beside, o.made, o.codes, o.detail = b.together && b.begun, b.made, b.codes, b.detail
+	o.beside, o.made, o.codes, o.shape = b.together && b.begun, b.made, b.codes, b.shape
 	b.begun = true
 	r := b.passes.recording
 	if r == nil {

@@ -3,6 +3,7 @@ package vulkan
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -69,7 +70,10 @@ func (b *Backend) Profile(repeats int) ([]backend.Cost, error) {
 	apart := middle(took[0])
 	var costs []backend.Cost
 	for i := range r.ops {
-		name := cmp.Or(r.ops[i].name, "copy") + r.ops[i].detail
+		name := cmp.Or(r.ops[i].name, "copy")
+		if shape := r.ops[i].shape; shape != [2]int{} {
+			name += fmt.Sprintf(" %d×%d", shape[0], shape[1])
+		}
 		at := slices.IndexFunc(costs, func(c backend.Cost) bool { return c.Kernel == name })
 		if at < 0 {
 			at = len(costs)

@@ -52,7 +52,7 @@ type Backend struct {
 	passes     passes
 	together   bool   // operations do not wait for one another
 	begun      bool   // one of them was queued
-	detail     string // of the launch that is being made
+	shape      [2]int // of the product that is being launched: its outputs and columns
 	made       rows   // of the launch that is being made: see launchMaking
 	codes      func(group int) string
 	tops       gpu.Tops
