@@ -287,39 +287,60 @@ func (b *Backend) proveShape(w *weight, c backend.Compute, m *dtype.Matrix) erro
 }
 
 // productOf is the bytes of a product with numbers that are the same on every device.
-func productOf(b backend.Backend, w backend.Weight, rows int, only []int32) ([]byte, error) {
-	x, err := b.Alloc(dtype.F32, rows, w.Cols())
+func productOf(b backend.Backend, w backend.Weight, rows int, only []int32) (out []byte, err error) {
+	var made []backend.Tensor
+	defer func() {
+		for _, t := range made {
+			b.Free(t)
+		}
+	}()
+	alloc := func(rows, cols int) backend.Tensor {
+		t, failed := b.Alloc(dtype.F32, rows, cols)
+		if err = errors.Join(err, failed); failed == nil {
+			made = append(made, t)
+		}
+		return t
+	}
+	rng := rand.New(rand.NewPCG(uint64(w.Rows()), uint64(w.Cols())))
+	random := func(rows, cols int) backend.Tensor {
+		t, data := alloc(rows, cols), make([]float32, rows*cols)
+		for i := range data {
+			data[i] = float32(rng.NormFloat64())
+		}
+		if err == nil {
+			err = b.Write(t, data)
+		}
+		return t
+	}
+	cols := w.Cols()
+	x, gain, dst := random(rows, cols), random(1, cols), alloc(rows, w.Rows())
+	batch := []backend.Seq{{N: rows}}
+	var layer *backend.DeltaNet
+	var qkv, mixed backend.Tensor
+	const keys, values = 32, 128 // numbers of a head
+	if heads := cols / values; rows == 4 && cols%values == 0 {
+		layer = &backend.DeltaNet{KeyHeads: 1, ValueHeads: heads, KeyDim: keys, ValueDim: values, Kernel: 4, Eps: 1e-6}
+		all := layer.Channels()
+		qkv, mixed = random(rows, all), alloc(rows, cols)
+		layer.Conv, layer.Norm, layer.DecayRate, layer.DecayBias = random(4, all), gain.ColRange(0, values), gain.ColRange(0, heads), gain.ColRange(0, heads)
+		batch[0].Delta = []backend.Recurrent{{State: random(heads*keys, values), Tail: random(4, all), Keys: random(1, keys), Deltas: random(1, cols), Decays: random(1, heads)}}
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer b.Free(x)
-	dst, err := b.Alloc(dtype.F32, rows, w.Rows())
-	if err != nil {
-		return nil, err
-	}
-	defer b.Free(dst)
-	gain, err := b.Alloc(dtype.F32, 1, w.Cols())
-	if err != nil {
-		return nil, err
-	}
-	defer b.Free(gain)
-	rng, data := rand.New(rand.NewPCG(uint64(w.Rows()), uint64(w.Cols()))), make([]float32, rows*w.Cols())
-	for i := range data {
-		data[i] = float32(rng.NormFloat64())
-	}
-	if err := errors.Join(b.Write(x, data), b.Write(gain, data[:w.Cols()])); err != nil {
-		return nil, err
-	}
-	b.Pass(backend.Pass{Of: w, Only: only, Batch: []backend.Seq{{N: rows}}}, func() {
-		switch rows { // variants that quantize the rows
-		case 1:
+	b.Pass(backend.Pass{Of: w, Only: only, Batch: batch}, func() {
+		switch { // variants that quantize the rows
+		case rows == 1:
 			b.RMSNorm(x, x, gain, 1e-6)
-		case 2:
+		case rows == 2:
 			b.GLU(x, x, x, backend.SiLU)
+		case layer != nil:
+			b.DeltaNet(mixed, layer, backend.Place{}, backend.DeltaInput{QKV: qkv, Z: x, B: x.ColRange(0, layer.ValueHeads), A: x.ColRange(0, layer.ValueHeads)}, batch)
+			x = mixed
 		}
 		b.MatMul(x, backend.Product{Dst: dst, W: w, Only: only})
 	})
-	out := make([]byte, 4*rows*w.Rows())
+	out = make([]byte, 4*rows*w.Rows())
 	return out, b.ReadBytes(out, dst)
 }
 

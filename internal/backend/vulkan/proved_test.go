@@ -61,8 +61,8 @@ func TestWrongKernelsAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.proof, _ = readProof(folder, of)
-	m := dtype.Matrix{Rows: 40, Cols: 64, Type: dtype.F32, Data: make([]byte, 4*40*64)}
-	numbers := make([]float32, 40*64)
+	m := dtype.Matrix{Rows: 40, Cols: 128, Type: dtype.F32, Data: make([]byte, 4*40*128)}
+	numbers := make([]float32, 40*128)
 	for i := range numbers {
 		numbers[i] = float32(i%13) - 6
 	}
@@ -71,9 +71,9 @@ func TestWrongKernelsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for kernel, rows := range map[string]int{"product_few": 1, "rms_norm_codes": 1, "glu_codes": 2} {
+	for kernel, rows := range map[string]int{"product_few": 1, "rms_norm_codes": 1, "glu_codes": 2, "delta_gate": 4} {
 		right := plant(t, b, kernel, opFMul, opFAdd)
-		if _, err := b.Load(backend.Int8, q); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a product of %d rows with a weight of 40x64 int8", rows)) || len(b.proof.Shapes) > 0 {
+		if _, err := b.Load(backend.Int8, q); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a product of %d rows with a weight of 40x128 int8", rows)) || len(b.proof.Shapes) > 0 {
 			t.Errorf("%s: error %v, %d shapes", kernel, err, len(b.proof.Shapes))
 		}
 		right()
