@@ -25,8 +25,8 @@ func init() {
 		NoHead:   noHead,
 		GGUF:     []string{ggufName},
 		Assemble: assembleGGUF,
-		Shapes:   shapeNames(),
-	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return readConfig(c) }, ofShape)
+	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return readConfig(c) },
+		releasedShapes, func(s *shape) (string, network.Config) { return s.name, s.resolved() })
 }
 
 // ends are the tokens that end a text or a turn: a call ends where its result would begin.

@@ -2,7 +2,6 @@ package gemma
 
 import (
 	"math"
-	"slices"
 
 	"github.com/foretoken/foretoken/internal/model/network"
 )
@@ -30,20 +29,6 @@ var releasedShapes = []shape{
 	{name: "gemma-4-12b", width: 3840, inner: 15360, layers: 48, every: 6, heads: 16, kvHeads: [kinds]int{8, 1}, window: 1024},
 	{name: "gemma-4-26b-a4b", width: 2816, inner: 2112, layers: 30, every: 6, heads: 16, kvHeads: [kinds]int{8, 2}, window: 1024, experts: 128, topK: 8, expert: 704},
 	{name: "gemma-4-31b", width: 5376, inner: 21504, layers: 60, every: 6, heads: 32, kvHeads: [kinds]int{16, 4}, window: 1024},
-}
-
-// shapeNames lists the released sizes, the smallest first.
-func shapeNames() (names []string) {
-	for i := range releasedShapes {
-		names = append(names, releasedShapes[i].name)
-	}
-	return names
-}
-
-// ofShape is the config of a released size.
-func ofShape(name string) network.Config {
-	i := slices.IndexFunc(releasedShapes, func(s shape) bool { return s.name == name })
-	return releasedShapes[i].resolved()
 }
 
 // resolved is the config of the size.

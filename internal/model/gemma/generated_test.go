@@ -2,6 +2,7 @@ package gemma
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -10,6 +11,16 @@ import (
 	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/weights"
 )
+
+// ofShape is a released size.
+func ofShape(t *testing.T, name string) *shape {
+	t.Helper()
+	i := slices.IndexFunc(releasedShapes, func(s shape) bool { return s.name == name })
+	if i < 0 {
+		t.Fatalf("no size %s", name)
+	}
+	return &releasedShapes[i]
+}
 
 // TestGenerateCountsAsPublished counts the parameters of the released sizes: of the text, and of these those that are only
 // looked up.

@@ -112,11 +112,7 @@ func (l *llama) release(s *shape, vocab, blocks int, typ, embedding string) {
 //	go test ./internal/model/gemma -run TestGGUFOfShape -gguf /tmp/26b.gguf -shape gemma-4-26b-a4b -layers 12
 func TestGGUFOfShape(t *testing.T) {
 	if *releasedTo != "" {
-		i := slices.IndexFunc(releasedShapes, func(s shape) bool { return s.name == *releasedShape })
-		if i < 0 {
-			t.Fatalf("no size %s, want one of %v", *releasedShape, shapeNames())
-		}
-		s, l := releasedShapes[i], llama{}
+		s, l := *ofShape(t, *releasedShape), llama{}
 		if *releasedLayers > 0 {
 			s = s.smaller(*releasedLayers)
 		}

@@ -123,7 +123,7 @@ func TestMatricesOfPromptRows(t *testing.T) {
 		{"gemma-4-e4b", 3972, 2313},
 		{"gemma-4-31b", 29286, 29286},
 	} {
-		cfg := ofShape(c.name)
+		cfg := ofShape(t, c.name).resolved()
 		layout := cfg.Layout(model.Options{}, false)
 		total, prompt := 0, 0
 		for i, y := range cfg.Layers(&network.Network{Settings: *cfg.Common()}, false) {

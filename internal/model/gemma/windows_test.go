@@ -121,7 +121,7 @@ func TestMemoryOfReleasedSizes(t *testing.T) {
 		{"gemma-4-31b", short, 29527, 4047, 3575},
 		{"gemma-4-31b", long, 118111, 12100, 11628},
 	} {
-		l := ofShape(c.name).Layout(model.Options{}, false)
+		l := ofShape(t, c.name).resolved().Layout(model.Options{}, false)
 		saved := int64(c.tokens/backend.PageTokens)*l.PageBytes() + l.WindowBytes()
 		got := []int64{withoutWindows(l).Bytes(c.tokens) / 1e6, l.Bytes(c.tokens) / 1e6, saved / 1e6}
 		if want := []int64{c.all, c.most, c.in}; !slices.Equal(got, want) {

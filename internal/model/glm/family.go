@@ -24,8 +24,8 @@ func init() {
 		NoHead:   noHead,
 		GGUF:     []string{ggufLatent, ggufGrouped},
 		Assemble: assembleGGUF,
-		Shapes:   shapeNames(),
-	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return readConfig(c) }, ofShape)
+	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return readConfig(c) },
+		releasedShapes, func(s *shape) (string, network.Config) { return s.name, s.resolved() })
 }
 
 // ends are the tokens that end a text or a turn: of GLM, whose turns end where the next one begins,

@@ -1,10 +1,6 @@
 package glm
 
-import (
-	"slices"
-
-	"github.com/foretoken/foretoken/internal/model/network"
-)
+import "github.com/foretoken/foretoken/internal/model/network"
 
 // shape is a released size.
 type shape struct {
@@ -29,20 +25,6 @@ var releasedShapes = []shape{
 		}, intermediate: 10944, heads: 96, kvHeads: 8, headDim: 128, rotary: 64, bias: true,
 		rope: rope{theta: 1e6}, expertWidth: 1408, sharedWidth: 1408, groups: 1, topGroups: 1, expertScale: 1, normTopK: true,
 	}},
-}
-
-// shapeNames lists the released sizes, the smallest first.
-func shapeNames() (names []string) {
-	for i := range releasedShapes {
-		names = append(names, releasedShapes[i].name)
-	}
-	return names
-}
-
-// ofShape is the config of a released size.
-func ofShape(name string) network.Config {
-	i := slices.IndexFunc(releasedShapes, func(s shape) bool { return s.name == name })
-	return releasedShapes[i].resolved()
 }
 
 // resolved is the config of the size.

@@ -65,9 +65,17 @@ type Layer interface {
 	Weights(list []weights.Weight, prefix string) []weights.Weight
 }
 
-// Register registers a family of decoders: read reads the config of a checkpoint, shape is that of a
-// released size, one of f.Shapes.
-func Register(f *model.Family, read func(*checkpoint.Checkpoint) (Config, error), shape func(name string) Config) {
+// Register registers a family of decoders: read reads the config of a checkpoint, and size is the name and the config of one of the
+// released sizes.
+func Register[S any](f *model.Family, read func(*checkpoint.Checkpoint) (Config, error), sizes []S, size func(*S) (string, Config)) {
+	for i := range sizes {
+		name, _ := size(&sizes[i])
+		f.Shapes = append(f.Shapes, name)
+	}
+	shape := func(name string) Config {
+		_, cfg := size(&sizes[slices.Index(f.Shapes, name)])
+		return cfg
+	}
 	f.Open = func(c *checkpoint.Checkpoint, b backend.Backend, o model.Options) (model.Model, error) {
 		cfg, err := read(c)
 		if err != nil {

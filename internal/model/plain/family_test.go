@@ -20,10 +20,10 @@ import (
 )
 
 func init() {
-	network.Register(&model.Family{
+	network.Register[struct{}](&model.Family{
 		Package: "plain", Types: []string{"plain"}, Architectures: []string{"PlainForCausalLM"},
 		Dialogue: model.Dialogue{Ends: []string{"<|im_end|>"}, Turns: []string{"<|im_start|>"}, Answers: []string{"<|im_start|>assistant"}},
-	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return read(c.Config()) }, nil)
+	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return read(c.Config()) }, nil, nil)
 }
 
 type config struct {

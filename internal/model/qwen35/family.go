@@ -31,8 +31,8 @@ func init() {
 		GGUF:     slices.Sorted(maps.Keys(ggufTypes)),
 		Assemble: assembleGGUF,
 		AddTower: addGGUFTower,
-		Shapes:   shapeNames(),
-	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return readConfig(c) }, ofShape)
+	}, func(c *checkpoint.Checkpoint) (network.Config, error) { return readConfig(c) },
+		releasedShapes, func(s *shape) (string, network.Config) { return s.name, s.config() })
 }
 
 // The tokens that end a text and a turn of a chat. Configs name the first only, and files that

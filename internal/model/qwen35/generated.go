@@ -1,8 +1,6 @@
 package qwen35
 
 import (
-	"slices"
-
 	"github.com/foretoken/foretoken/internal/model/network"
 	"github.com/foretoken/foretoken/internal/model/qwen35/vision"
 )
@@ -34,20 +32,6 @@ var releasedShapes = []shape{
 		name: "35b-a3b", layers: 40, hidden: 2048, heads: 16, kvHeads: 2, keyHeads: 16, valueHeads: 32,
 		experts: 256, topK: 8, expertWidth: 512, sharedWidth: 512, tower: largeTower,
 	},
-}
-
-// shapeNames lists the released sizes, the smallest first.
-func shapeNames() (names []string) {
-	for i := range releasedShapes {
-		names = append(names, releasedShapes[i].name)
-	}
-	return names
-}
-
-// ofShape is the config of a released size.
-func ofShape(name string) network.Config {
-	i := slices.IndexFunc(releasedShapes, func(s shape) bool { return s.name == name })
-	return releasedShapes[i].config()
 }
 
 // config is config.json of that size.
