@@ -5,8 +5,8 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
-// matmulOp computes products of one input. Its parts are the tiles of all products'
-// weights, or pairs of tiles, counted through.
+// matmulOp computes products of one input. Its parts are the tiles of all products' weights, counted through. For many rows they
+// are pairs of tiles for each block of rows.
 type matmulOp struct {
 	b        *Backend
 	x        backend.Tensor
@@ -58,11 +58,17 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 		backend.CheckProduct(x, p)
 		w := p.W.(*kernel.Weight)
 		op.lay(w)
-		parts += op.partsOf(p, w)
+		if n, rows := op.partsOf(p, w); n > 0 && rows > 0 {
+			parts += n * ((x.Rows + rows - 1) / rows)
+		}
 	}
 	if x.Rows > 0 && parts > 0 {
 		op.fill()
-		b.pool.run(op, parts, 1)
+		if op.each > 1 {
+			b.pool.runTapered(op, parts)
+		} else {
+			b.pool.run(op, parts, 1)
+		}
 	}
 }
 
@@ -70,9 +76,13 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 // tile at the end of a thread's part takes longer.
 const pairRows = 64
 
-// partsOf is how many parts a product has.
-func (op *matmulOp) partsOf(p *backend.Product, w *kernel.Weight) int {
-	return (tilesOf(p, w) + op.each - 1) / op.each
+// partsOf is how many parts a product has for each block of rows, and of how many rows a block is.
+func (op *matmulOp) partsOf(p *backend.Product, w *kernel.Weight) (n, rows int) {
+	rows = op.x.Rows
+	if rows >= pairRows && w.Integer() {
+		rows = min(rows, op.activations(w).AtOnce())
+	}
+	return (tilesOf(p, w) + op.each - 1) / op.each, rows
 }
 
 // tilesOf is how many tiles of w a product computes.
@@ -90,18 +100,20 @@ func (op *matmulOp) part(worker, from, to int) {
 			continue
 		}
 		w := p.W.(*kernel.Weight)
-		n := op.partsOf(p, w)
-		if from < n && to > 0 {
-			op.some(worker, p, w, max(from, 0)*op.each, min(min(to, n)*op.each, tilesOf(p, w)))
+		n, rows := op.partsOf(p, w)
+		for first := 0; first < op.x.Rows && n > 0; first += rows { // a block, whose rows stay in the cache
+			if from < n && to > 0 {
+				op.some(worker, p, w, first, min(first+rows, op.x.Rows), max(from, 0)*op.each, min(min(to, n)*op.each, tilesOf(p, w)))
+			}
+			from, to = from-n, to-n
 		}
-		from, to = from-n, to-n
 	}
 }
 
-// some computes tiles [from, to) of a product's list, neighbors together.
-func (op *matmulOp) some(worker int, p *backend.Product, w *kernel.Weight, from, to int) {
+// some computes tiles [from, to) of a product's list for rows [first, last), neighbors together.
+func (op *matmulOp) some(worker int, p *backend.Product, w *kernel.Weight, first, last, from, to int) {
 	if p.Only == nil {
-		op.tiles(worker, *p, w, from, to)
+		op.rowTiles(worker, *p, w, first, last, from, to)
 		return
 	}
 	for list := p.Only[from:to]; len(list) > 0; {
@@ -109,7 +121,7 @@ func (op *matmulOp) some(worker int, p *backend.Product, w *kernel.Weight, from,
 		for n < len(list) && list[n] == list[0]+int32(n) {
 			n++
 		}
-		op.tiles(worker, *p, w, int(list[0]), int(list[0])+n)
+		op.rowTiles(worker, *p, w, first, last, int(list[0]), int(list[0])+n)
 		list = list[n:]
 	}
 }
@@ -123,6 +135,11 @@ const (
 
 // tiles computes output tiles [from, to) of one product for all rows of the input.
 func (op *matmulOp) tiles(worker int, p backend.Product, w *kernel.Weight, from, to int) {
+	op.rowTiles(worker, p, w, 0, op.x.Rows, from, to)
+}
+
+// rowTiles computes output tiles [from, to) of one product for rows [first, last).
+func (op *matmulOp) rowTiles(worker int, p backend.Product, w *kernel.Weight, first, last, from, to int) {
 	if op.x.Rows == 0 || w.Groups() == 0 {
 		return
 	}
@@ -132,8 +149,8 @@ func (op *matmulOp) tiles(worker int, p backend.Product, w *kernel.Weight, from,
 	}
 	a, s := op.activations(w), &op.b.workers[worker]
 	n := a.AtOnce()
-	for r := 0; r < op.x.Rows; r += n {
-		end := min(r+n, op.x.Rows)
+	for r := first; r < last; r += n {
+		end := min(r+n, last)
 		q := p
 		s.rows, q.Dst = a.Range(r, end), p.Dst.RowRange(r, end)
 		op.block(worker, q, w, &s.rows, from, to)

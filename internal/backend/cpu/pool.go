@@ -40,9 +40,10 @@ type pool struct {
 	task    task
 	parts   int
 	chunks  int
+	tapered bool
 	active  atomic.Int32 // threads of the task, the caller included; set before claim
 	helpers []*helper
-	polls   atomic.Int32 // spins, or none if there are fewer processors than threads: what is waited for needs the processor
+	polls   atomic.Int32          // spins, or none if there are fewer processors than threads: what is waited for needs the processor
 	fault   atomic.Pointer[error] // first panic of a part, raised again by run
 	stopped atomic.Bool
 	ended   sync.WaitGroup
@@ -142,14 +143,22 @@ func (p *pool) stop() {
 // run computes parts [0, n) of t, at least grain of them at a time, and returns when all
 // are done. A panic of any part is raised here.
 func (u *poolUser) run(t task, n, grain int) {
-	chunks := min(n/grain, chunksPerThread*u.threads, chunkMask)
+	u.cut(t, n, min(n/grain, chunksPerThread*u.threads, chunkMask), false)
+}
+
+// runTapered is run for a task of many parts: the last chunks are small, so that no thread waits long for another.
+func (u *poolUser) runTapered(t task, n int) {
+	u.cut(t, n, min(n, 2*chunksPerThread*u.threads, chunkMask), true)
+}
+
+func (u *poolUser) cut(t task, n, chunks int, tapered bool) {
 	if u.threads == 1 || chunks < 2 || u.alone {
 		if n > 0 {
 			t.part(u.self, 0, n)
 		}
 		return
 	}
-	if err := u.share(t, n, chunks, u.threads); err != nil {
+	if err := u.share(t, n, chunks, u.threads, tapered); err != nil {
 		panic(err)
 	}
 }
@@ -179,10 +188,10 @@ func (b *Backend) Spread(n int, f func(i int)) {
 
 // share computes a task on threads threads, after the tasks of others. The error is a part's
 // panic.
-func (p *pool) share(t task, n, chunks, threads int) error {
+func (p *pool) share(t task, n, chunks, threads int, tapered bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.task, p.parts, p.chunks = t, n, chunks
+	p.task, p.parts, p.chunks, p.tapered = t, n, chunks, tapered
 	if p.active.Load() != int32(threads) { // helpers read it: it seldom changes
 		p.active.Store(int32(threads))
 	}
@@ -237,7 +246,19 @@ func (p *pool) take(worker int, number uint64) bool {
 	}
 }
 
-// chunk computes chunk i of the current task. Chunks are equal ranges of parts.
+// bound is the first part of chunk i. Chunks are equal, or tapered toward the middle, which threads reach last.
+func (p *pool) bound(i int) int {
+	switch n, c := p.parts, p.chunks; {
+	case !p.tapered:
+		return i * n / c
+	case 2*i > c:
+		return n - p.bound(c-i)
+	default:
+		return 2 * n * i * (c - i) / (c * c)
+	}
+}
+
+// chunk computes chunk i of the current task.
 func (p *pool) chunk(worker, i int) {
 	defer func() {
 		if f := recover(); f != nil {
@@ -245,7 +266,9 @@ func (p *pool) chunk(worker, i int) {
 			p.fault.CompareAndSwap(nil, &err)
 		}
 	}()
-	p.task.part(worker, i*p.parts/p.chunks, (i+1)*p.parts/p.chunks)
+	if from, to := p.bound(i), p.bound(i+1); from < to {
+		p.task.part(worker, from, to)
+	}
 }
 
 // work is the loop of a helper: it takes chunks of each task it sees.

@@ -23,8 +23,9 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 			for _, grain := range []int{1, 7} {
 				c := &counts{seen: make([]atomic.Int32, n)}
 				p.run(c, n, grain)
+				p.runTapered(c, n)
 				for i := range c.seen {
-					if k := c.seen[i].Load(); k != 1 {
+					if k := c.seen[i].Load(); k != 2 {
 						t.Fatalf("%d threads, part %d of %d ran %d times", threads, i, n, k)
 					}
 				}
