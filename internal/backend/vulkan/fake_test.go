@@ -95,6 +95,9 @@ func (fakeKernel) Close() {}
 
 func (f *fake) Kernel(_, constants []uint32) (driver.Kernel, error) {
 	f.kernels++
+	if len(constants) > 1 && f.fail["Kernel with constants"] != nil {
+		return nil, f.fail["Kernel with constants"]
+	}
 	return fakeKernel{Level(constants[0])}, f.fail["Kernel"]
 }
 

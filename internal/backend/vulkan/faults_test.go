@@ -168,6 +168,27 @@ func TestAutoTriesTheNextGPU(t *testing.T) {
 	}
 }
 
+// TestMatricesThatFailAreNotUsed has devices whose cooperative matrices compute nothing, and do not compile.
+func TestMatricesThatFailAreNotUsed(t *testing.T) {
+	for want, err := range map[string]error{
+		"of 256 sums are wrong": nil,
+		"kernel probe_matrix:32: vulkan: vkCreateComputePipelines": &driver.Error{Call: "vkCreateComputePipelines", Code: driver.InvalidShader},
+	} {
+		said := new(bytes.Buffer)
+		d := fakes{infos: []driver.Info{{Name: "one", Matrix: 32}}, change: func(_ int, f *fake) { f.fail["Kernel with constants"] = err }}
+		b, err := openOn(d, Options{Kernels: os.DirFS("kernels"), Slab: 1 << 20, Staging: 1 << 20, Log: slog.New(slog.NewTextHandler(said, nil))}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.matrix != 0 || !strings.Contains(said.String(), "cooperative matrices of the device are not used") || !strings.Contains(said.String(), want) {
+			t.Errorf("matrices of %d, want %s: %s", b.matrix, want, said)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestOpenSaysWhatIsWrong has drivers without a usable device, and one whose second device is usable.
 func TestOpenSaysWhatIsWrong(t *testing.T) {
 	old := driver.Info{Name: "old", Missing: "the driver has no integer dot products"}

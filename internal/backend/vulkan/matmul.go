@@ -2,6 +2,7 @@ package vulkan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
@@ -144,13 +145,62 @@ func (b *Backend) quantize(in *rows, group int) {
 // strip is how many rows a workgroup multiplies.
 const strip = 8
 
-// tileOutputs is how many outputs a workgroup of kernels/product_tile.comp has.
-const tileOutputs = 128
+// tile is what a workgroup of a kernel for many rows computes, in units of 16 rows or outputs: high and across are those of a thread or,
+// with cooperative matrices, of a subgroup, of which there are down times beside.
+type tile struct{ high, across, down, beside, buffers int }
 
 // tiled reports whether kernels/product_tile.comp multiplies w with many rows.
 func (w *weight) tiled() bool {
-	group := w.l.Group
-	return w.Integer() && !w.super() && (group == 16 || group == 32 || group%64 == 0)
+	return w.Integer() && !w.super() && slices.Contains([]int{16, 32, 64, 128}, w.l.Group)
+}
+
+// cooperates reports whether cooperative matrices multiply w with many rows.
+func (b *Backend) cooperates(w *weight) bool {
+	return b.matrix > 0 && !w.dots && w.tiled() && w.l.Group%b.matrix == 0
+}
+
+// withoutMatrices has w multiplied without cooperative matrices.
+func (b *Backend) withoutMatrices(w *weight, reason string) {
+	w.dots = true
+	b.opts.Log.Warn("vulkan: a weight is multiplied without cooperative matrices, prompts are slower", "device", b.info.Name, "weight", fmt.Sprintf("%dx%d", w.Rows(), w.Cols()), "reason", reason)
+}
+
+// tile is the tile for products of some rows with w.
+func (b *Backend) tile(w *weight, rows int) tile {
+	if b.tiles != nil {
+		if t := b.tiles(w, rows); t.down == 0 || b.cooperates(w) {
+			return t
+		}
+	}
+	if b.cooperates(w) {
+		switch {
+		case rows <= 32:
+			return tile{2, 2, 1, 4, 2}
+		case rows <= 64:
+			return tile{4, 2, 1, 4, 2}
+		}
+		return tile{4, 2, 2, 4, 2}
+	}
+	if rows <= 16 {
+		return tile{high: 1, across: 8, buffers: 1}
+	}
+	return tile{high: 4, across: 8, buffers: 1}
+}
+
+// tileKernel is the name of a tile's kernel for w, and how many groups of 16 rows and outputs a workgroup has.
+func (b *Backend) tileKernel(w *weight, t tile) (name string, rows, outputs int) {
+	addends := 2 // see kernels/tile.glsl
+	switch l := &w.l; {
+	case l.Kind == kernel.Pointed || l.Zero != 0:
+		addends = 1
+	case l.Kind == kernel.Biased:
+		addends = 0
+	}
+	form := fmt.Sprintf("%d,%d,%d,%d,%d,%d,%d,%d", w.l.Bits, w.l.Group, w.l.Kind, addends, w.number(), t.buffers, t.high, t.across)
+	if t.down == 0 {
+		return "product_tile:256," + form, t.high, t.across
+	}
+	return fmt.Sprintf("product_matrix:%d,%s,%d,%d,%d,%d,%d,%d", 32*t.down*t.beside, form, t.down, t.beside, b.matrix, b.places[0], b.places[1], b.places[2]), t.high * t.down, t.across * t.beside
 }
 
 // few is the kernel for products of few rows, or none: see kernels/product_few.comp.
@@ -199,41 +249,39 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 	case w.Integer():
 		name = "product_integer"
 	}
-	few := ""
-	if in.rows <= strip || r.jobs != 0 {
-		few = w.few(min(in.rows, strip))
+	explicit := func(name string, groups [3]int) {
+		l := &w.l
+		b.launch(name, groups, w.head+headBytes+driver.Ptr(matrix*l.Tiles*l.TileSize), driver.Ptr(l.Tiles*l.TileSize), in.codes, in.tails, b.at(p.Dst), b.at(p.Bias), only,
+			r.jobs, r.sources, l.TileSize, l.Groups, w.Rows(), l.Block, l.Zeros, in.tailRows, in.coded, p.Dst.Stride, in.rows, p.Add, l.First, l.Zero)
 	}
-	launch := func(from, n, parts int) {
-		if few != "" {
-			l := &w.l
-			b.launch(few, [3]int{tiles, parts, 1}, w.head+headBytes+driver.Ptr(matrix*l.Tiles*l.TileSize), driver.Ptr(l.Tiles*l.TileSize), in.codes, in.tails, b.at(p.Dst), b.at(p.Bias), only,
-				r.jobs, r.sources, l.TileSize, l.Groups, w.Rows(), l.Block, l.Zeros, in.tailRows, in.coded, p.Dst.Stride, n, p.Add, l.First, l.Zero)
+	parts := r.most
+	if r.jobs == 0 {
+		parts = 1
+	}
+	if in.rows <= strip || r.jobs != 0 {
+		if few := w.few(min(in.rows, strip)); few != "" {
+			explicit(few, [3]int{tiles, parts, 1})
 			return
 		}
-		b.launch(name, [3]int{tiles, parts, 1}, w.head, in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from), in.at+driver.Ptr(4*from*in.stride),
-			b.at(p.Dst.RowRange(from, p.Dst.Rows)), b.at(p.Bias), only, r.jobs, r.sources, matrix, in.tailRows, in.coded, in.stride, p.Dst.Stride, n, p.Add)
 	}
-	if r.jobs != 0 {
-		launch(0, 0, r.most)
-		return
-	}
-	if in.rows > strip && w.tiled() {
-		deep := 1
-		for deep < 4 && 16*deep < in.rows {
-			deep *= 2
+	if r.jobs == 0 && in.rows > strip && w.tiled() {
+		tiled, high, across := b.tileKernel(w, b.tile(w, in.rows))
+		if b.cooperates(w) && b.err == nil {
+			if _, err := b.kernel(tiled); err != nil {
+				b.withoutMatrices(w, err.Error())
+				tiled, high, across = b.tileKernel(w, b.tile(w, in.rows))
+			}
 		}
-		name = fmt.Sprintf("product_tile:%d", deep)
-		if b.matrix > 0 && in.rows > 16*deep && w.l.Group%b.matrix == 0 {
-			deep = 8
-			name = fmt.Sprintf("product_matrix:%d,%d", deep, b.matrix)
-		}
-		tiles = (tiles + tileOutputs/kernel.Tile - 1) / (tileOutputs / kernel.Tile)
-		launch(0, in.rows, (in.rows+16*deep-1)/(16*deep))
+		explicit(tiled, [3]int{(tiles + across - 1) / across, (in.rows + 16*high - 1) / (16 * high), 1})
 		return
 	}
 	const most = maxRows / strip * strip
 	for from := 0; from < in.rows; from += most {
 		n := min(most, in.rows-from)
-		launch(from, n, (n+strip-1)/strip)
+		if r.jobs == 0 {
+			parts = (n + strip - 1) / strip
+		}
+		b.launch(name, [3]int{tiles, parts, 1}, w.head, in.codes+driver.Ptr(from*in.coded), in.tails+driver.Ptr(8*from), in.at+driver.Ptr(4*from*in.stride),
+			b.at(p.Dst.RowRange(from, p.Dst.Rows)), b.at(p.Bias), only, r.jobs, r.sources, matrix, in.tailRows, in.coded, in.stride, p.Dst.Stride, n, p.Add)
 	}
 }

@@ -147,36 +147,41 @@ func (b *Backend) probe(x, y, z []float32) (string, error) {
 	return "", nil
 }
 
-// probeMatrix compares a product of cooperative matrices of signed bytes, and has them used if it is exact. It returns the places of
-// sums that are wrong, 16 times the row and the output.
-func (b *Backend) probeMatrix() (wrong []int, err error) {
+// probeMatrix compares a product of cooperative matrices of signed bytes, and has them used if it is exact. It returns what is wrong, or
+// "", and the places of sums that are, 16 times the row and the output.
+func (b *Backend) probeMatrix() (what string, wrong []int, err error) {
 	depth := b.info.Matrix
 	if depth == 0 {
-		return nil, nil
+		return "", nil, nil
+	}
+	name := fmt.Sprintf("probe_matrix:%d", depth)
+	if _, err := b.kernel(name); err != nil {
+		return err.Error(), nil, nil
 	}
 	rng, codes := rand.New(rand.NewPCG(5, 6)), make([]byte, 2*16*depth)
 	for i := range codes {
 		codes[i] = byte(rng.Uint32())
 	}
+	const sums = 256
 	at, err := b.memory.Alloc(int64(len(codes)))
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	defer func() { b.fail(b.memory.Free(at)) }()
-	dst, err := b.memory.Alloc(4 * 256)
+	dst, err := b.memory.Alloc(2 * 4 * sums)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	defer func() { b.fail(b.memory.Free(dst)) }()
 	if err := b.send(at, codes); err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	b.launch(fmt.Sprintf("probe_matrix:0,%d", depth), [3]int{1, 1, 1}, at, dst)
-	data, err := b.read(dst, 4*256)
+	b.launch(name, [3]int{1, 1, 1}, at, dst)
+	data, err := b.read(dst, 2*4*sums)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	for i := range 256 {
+	for i := range sums {
 		sum := int32(0)
 		for k := range depth {
 			sum += int32(int8(codes[i/16*depth+k])) * int32(int8(codes[(16+i%16)*depth+k]))
@@ -185,10 +190,18 @@ func (b *Backend) probeMatrix() (wrong []int, err error) {
 			wrong = append(wrong, i)
 		}
 	}
-	if wrong == nil {
-		b.matrix = depth
+	if wrong != nil {
+		return fmt.Sprintf("%d of %d sums are wrong", len(wrong), sums), wrong, nil
 	}
-	return wrong, nil
+	place := func(i int) int { return int(int32(binary.LittleEndian.Uint32(data[4*(sums+i):]))) }
+	places := [3]int{place(1) - place(0), place(2) - place(0), place(4) - place(0)}
+	for i := range sums {
+		if place(i) != place(i&^7)+i&1*places[0]+i>>1&1*places[1]+i>>2&1*places[2] {
+			return fmt.Sprintf("sum %d of a thread is at %d", i%8, place(i)), nil, nil
+		}
+	}
+	b.matrix, b.places = depth, places
+	return "", nil, nil
 }
 
 // openOn opens the device of a number, as of backend.Options, or the first usable one, at the cheapest level that the probe finds exact.
@@ -246,9 +259,9 @@ func openDevice(d driver.Driver, i int, info driver.Info, o Options, levels []Le
 		_ = dev.Close() // err came first
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
-	wrong, err := b.probeMatrix()
-	if wrong != nil {
-		b.opts.Log.Warn("vulkan: cooperative matrices of the device are wrong and not used", "device", info.Name, "sums", len(wrong))
+	wrong, _, err := b.probeMatrix()
+	if wrong != "" {
+		b.opts.Log.Warn("vulkan: cooperative matrices of the device are not used", "device", info.Name, "reason", wrong)
 	}
 	switch {
 	case err != nil: // it is returned

@@ -3,7 +3,9 @@
 package vulkan
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +89,42 @@ func TestWrongKernelsAreFound(t *testing.T) {
 	}
 	if kept, err := readProof(folder, of); err != nil || len(kept.Shapes) != 1 {
 		t.Errorf("%+v: %v", kept, err)
+	}
+	b.proof.Shapes = nil
+	said := new(bytes.Buffer)
+	b.opts.Log = slog.New(slog.NewTextHandler(said, nil))
+	b.modules["product_matrix"], b.matrix, b.places = b.modules["product_matrix_emulated"], 32, [3]int{1, 128, 8}
+	b.tiles = func(*weight, int) tile { return tile{1, 2, 2, 2, 2} }
+	right = plant(t, b, "product_matrix", opFMul, opFAdd)
+	for range 2 { // the second finds it in the proof
+		w, err := b.Load(backend.Int8, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.cooperates(b.weight(w)) {
+			t.Error("wrong matrices are used")
+		}
+		b.Unload(w)
+	}
+	if n := strings.Count(said.String(), "without cooperative matrices"); n != 1 || !strings.Contains(said.String(), "a product of 9 rows with a weight of 40x128 int8") || len(b.proof.Shapes) != 1 {
+		t.Errorf("%d lines, %q: %s", n, b.proof.Shapes, said)
+	}
+	right()
+	b.proof.Shapes = nil
+	w, err := b.Load(backend.Int8, q)
+	if err != nil || !b.cooperates(b.weight(w)) || len(b.proof.Shapes) != 1 || !strings.HasSuffix(b.proof.Shapes[0], " by matrices of 32") {
+		t.Errorf("%q: %v", b.proof.Shapes, err)
+	}
+	b.Unload(w)
+	delete(b.modules, "product_matrix")
+	for name := range b.kernels {
+		if strings.HasPrefix(name, "product_matrix") {
+			delete(b.kernels, name)
+		}
+	}
+	b.proof.Shapes = nil
+	if w, err = b.Load(backend.Int8, q); err != nil || !strings.Contains(said.String(), "no kernel product_matrix") {
+		t.Errorf("%v: %s", err, said)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)

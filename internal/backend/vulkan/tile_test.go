@@ -7,7 +7,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
@@ -71,10 +73,11 @@ func tileCases(tb testing.TB, rows, cols int) []tileCase {
 	return cases
 }
 
-// TestTilesHaveTheBitsOfTheCPU compares products of many rows by every kernel for them.
-func TestTilesHaveTheBitsOfTheCPU(t *testing.T) {
-	b, cpu := open(t), backendtest.CPU(t, backend.Options{Threads: 1})
-	for _, c := range tileCases(t, 300, 384) {
+// compareTiles compares products of many rows with those of the CPU.
+func compareTiles(t *testing.T, b *Backend, cases []tileCase, rows []int) {
+	t.Helper()
+	cpu := backendtest.CPU(t, backend.Options{Threads: 1})
+	for _, c := range cases {
 		own, err := b.Load(backend.Int8, c.matrix)
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +86,7 @@ func TestTilesHaveTheBitsOfTheCPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, rows := range []int{9, 30, 64, 131} {
+		for _, rows := range rows {
 			got, err := productOf(b, own, rows, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -100,33 +103,33 @@ func TestTilesHaveTheBitsOfTheCPU(t *testing.T) {
 	}
 }
 
-// TestMatricesAreExact prints which sums of cooperative matrices are wrong, as rows of outputs.
-func TestMatricesAreExact(t *testing.T) {
-	b := open(t)
-	t.Logf("cooperative matrices of %d columns; 0: none", b.info.Matrix)
-	wrong, err := b.probeMatrix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if wrong == nil {
-		return
-	}
-	rows := bytes.Repeat([]byte("................\n"), 16)
-	for _, i := range wrong {
-		rows[i/16*17+i%16] = 'x'
-	}
-	t.Errorf("%d of 256 sums are wrong:\n%s", len(wrong), rows)
+// TestTilesHaveTheBitsOfTheCPU compares products of many rows by every kernel for them.
+func TestTilesHaveTheBitsOfTheCPU(t *testing.T) {
+	compareTiles(t, open(t), tileCases(t, 300, 384), []int{9, 131})
 }
 
-// BenchmarkTiles multiplies rows with matrices of Qwen3.5 9B, by every kernel for many rows, and reports operations in a second.
-func BenchmarkTiles(b *testing.B) {
-	dev, err := Open(Options{}, levels())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer dev.Close() //nolint:errcheck // the process ends
-	depth := dev.matrix
-	for _, shape := range [][2]int{{24576, 4096}, {12288, 4096}, {4096, 4096}, {4096, 12288}} {
+// TestMatricesByDotProducts compares the kernel for cooperative matrices, which are replaced by dot products.
+func TestMatricesByDotProducts(t *testing.T) {
+	b := open(t)
+	b.modules["product_matrix"], b.matrix, b.places = b.modules["product_matrix_emulated"], 32, [3]int{1, 128, 8}
+	b.tiles = func(*weight, int) tile { return tile{1, 2, 2, 2, 2} }
+	compareTiles(t, b, tileCases(t, 300, 384), []int{9, 131})
+}
+
+// variants are tiles to time.
+var variants = []tile{
+	{4, 8, 0, 0, 1}, {4, 8, 0, 0, 2}, {8, 8, 0, 0, 1}, {2, 8, 0, 0, 1}, {2, 4, 0, 0, 1}, {1, 4, 0, 0, 1}, {1, 4, 0, 0, 2}, {1, 2, 0, 0, 1},
+	{4, 2, 2, 4, 2}, {4, 2, 2, 4, 1}, {4, 2, 1, 4, 2}, {4, 2, 1, 4, 1}, {2, 2, 2, 4, 2}, {2, 2, 2, 4, 1}, {2, 4, 2, 2, 2}, {4, 4, 2, 2, 2}, {4, 4, 2, 2, 1}, {2, 4, 4, 2, 2}, {4, 4, 1, 2, 2}, {2, 4, 1, 4, 2},
+	{2, 2, 2, 2, 2}, {2, 2, 2, 2, 1}, {2, 2, 1, 4, 2}, {2, 2, 1, 2, 2}, {1, 2, 2, 4, 2}, {1, 2, 4, 2, 2}, {1, 2, 2, 2, 2}, {1, 4, 2, 2, 2}, {1, 1, 2, 4, 2}, {2, 1, 2, 4, 2}, {1, 1, 2, 2, 2}, {1, 1, 1, 2, 2}, {1, 1, 1, 4, 2},
+	{8, 2, 1, 4, 2}, {2, 2, 4, 4, 1}, {2, 2, 4, 2, 2}, {4, 1, 2, 4, 2}, {4, 1, 1, 8, 2}, {1, 1, 4, 4, 2}, {1, 2, 4, 4, 2},
+}
+
+// TestTileSpeed prints microseconds of products of Qwen3.5 9B by variants.
+func TestTileSpeed(t *testing.T) {
+	b := open(t)
+	depth := b.matrix
+	first := map[tile]int64{}
+	for _, shape := range [][2]int{{12288, 4096}, {4096, 12288}, {4096, 4096}, {1024, 4096}, {32, 4096}} {
 		m := dtype.Matrix{Rows: shape[0], Cols: shape[1], Type: dtype.BF16, Data: make([]byte, 2*shape[0]*shape[1])}
 		rng := rand.New(rand.NewPCG(1, 2))
 		for i := range m.Rows * m.Cols {
@@ -134,57 +137,107 @@ func BenchmarkTiles(b *testing.B) {
 		}
 		q, err := dtype.Quantize(&m, 4, 64, dtype.BF16)
 		if err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
-		w, err := dev.Load(backend.Int8, q)
+		own, err := b.Load(backend.Int8, q)
 		if err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
-		x, err := dev.Alloc(dtype.F32, 512, shape[1])
-		if err != nil {
-			b.Fatal(err)
-		}
-		dst, err := dev.Alloc(dtype.F32, 512, shape[0])
-		if err != nil {
-			b.Fatal(err)
-		}
+		w := b.weight(own)
+		x, _ := b.Alloc(dtype.F32, 512, shape[1])
+		dst, _ := b.Alloc(dtype.F32, 512, shape[0])
 		list := make([]float32, 512*shape[1])
 		for i := range list {
 			list[i] = float32(rng.NormFloat64())
 		}
-		if err := dev.Write(x, list); err != nil {
-			b.Fatal(err)
-		}
-		for _, matrix := range []bool{false, true} {
-			if matrix && depth == 0 {
+		_ = b.Write(x, list)
+		var right []float32
+		for _, v := range variants {
+			if v.down > 0 && depth == 0 {
 				continue
 			}
+			b.tiles = func(*weight, int) tile { return v }
+			line := fmt.Sprintf("%5dx%-5d %v", shape[0], shape[1], v)
 			for _, n := range []int{16, 32, 64, 128, 512} {
-				b.Run(fmt.Sprintf("%dx%d/matrix=%t/rows=%d", shape[0], shape[1], matrix, n), func(b *testing.B) {
-					if dev.matrix = 0; matrix {
-						dev.matrix = depth
+				high := v.high * max(1, v.down)
+				if 16*high >= 2*n && n > 16 {
+					line += fmt.Sprintf(" %7s", "-")
+					continue
+				}
+				b.begin()
+				var known []rows
+				in := b.prepare(x.RowRange(0, n), w, &known)
+				multiply := func() {
+					b.multiply(in, w, 0, &backend.Product{Dst: dst.RowRange(0, n), W: own}, 0, w.l.Tiles, routed{})
+				}
+				if err := b.wait(); err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				multiply()
+				if err := b.wait(); err != nil {
+					line += " " + err.Error()
+					break
+				}
+				if _, ok := first[v]; !ok {
+					first[v] = time.Since(start).Milliseconds()
+					line += fmt.Sprintf(" (%d ms)", first[v])
+				}
+				const times = 10
+				start = time.Now()
+				for range times {
+					multiply()
+				}
+				if err := b.wait(); err != nil {
+					line += " " + err.Error()
+					break
+				}
+				s := time.Since(start).Seconds() / float64(times)
+				line += fmt.Sprintf(" %7.1f", s*1e6)
+				if n == 512 {
+					line += fmt.Sprintf(" µs %6.1f TOPS", 2*float64(n)*float64(shape[0])*float64(shape[1])/s/1e12)
+					host, err := b.Host(dst.RowRange(496, 512))
+					if err != nil {
+						t.Fatal(err)
 					}
-					multiply := func(times int) {
-						dev.begin()
-						own, known := dev.weight(w), []rows{}
-						in := dev.prepare(x.RowRange(0, n), own, &known)
-						for range times {
-							dev.multiply(in, own, 0, &backend.Product{Dst: dst.RowRange(0, n), W: w}, 0, own.l.Tiles, routed{})
+					got := slices.Clone(host)
+					if right == nil {
+						right = got
+					} else {
+						wrong := 0
+						for i := range got {
+							if got[i] != right[i] {
+								wrong++
+							}
 						}
-						if err := dev.wait(); err != nil {
-							b.Fatal(err)
+						if wrong > 0 {
+							line += fmt.Sprintf(" WRONG %d", wrong)
 						}
 					}
-					multiply(1)
-					b.ResetTimer()
-					multiply(b.N)
-					b.ReportMetric(2*float64(b.N)*float64(n)*float64(shape[0])*float64(shape[1])/b.Elapsed().Seconds()/1e12, "TOPS")
-				})
+				}
 			}
+			fmt.Println(line)
 		}
-		dev.matrix = depth
-		dev.Free(x)
-		dev.Free(dst)
-		dev.Unload(w)
+		b.Free(x)
+		b.Free(dst)
+		b.Unload(own)
 	}
+}
+
+// TestMatricesAreExact prints which sums of cooperative matrices are wrong, as rows of outputs.
+func TestMatricesAreExact(t *testing.T) {
+	b := open(t)
+	t.Logf("cooperative matrices of %d columns; 0: none", b.info.Matrix)
+	what, wrong, err := b.probeMatrix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if t.Logf("sums of a thread are at %v", b.places); what == "" {
+		return
+	}
+	rows := bytes.Repeat([]byte("................\n"), 16)
+	for _, i := range wrong {
+		rows[i/16*17+i%16] = 'x'
+	}
+	t.Errorf("%s:\n%s", what, rows)
 }

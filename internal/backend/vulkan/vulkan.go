@@ -59,6 +59,8 @@ type Backend struct {
 
 	proof  *proof // nil: none is needed
 	matrix int    // columns of cooperative matrices that are exact; 0: none are used
+	tiles  func(*weight, int) tile
+	places [3]int // where sums of such matrices lie: see kernels/product_matrix.comp
 
 	err error // the first of the operations, until it is reported
 }

@@ -21,6 +21,7 @@ type weight struct {
 	head  driver.Ptr // struct Weight of kernels/weight.glsl, before the tiles
 	size  int64
 	turn  turn
+	dots  bool // cooperative matrices do not multiply it
 }
 
 // turn is the tables of a transformation of the input, behind the tiles: see kernels/transform.comp. The zero value is none.

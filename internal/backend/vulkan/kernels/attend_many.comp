@@ -28,13 +28,26 @@ float slowScore(int n, uint64_t key) {
   return s[0];
 }
 
+// keysAt is four numbers of a key of the page, of those that a thread brings to shared memory.
+uvec2 keysAt(uint64_t rows, int m, int c0) {
+  int i = int(gl_LocalInvocationID.x) + 256 * m;
+  return Twos(rows + uint64_t(2 * (i / (PART / 4) * g.a.key + c0 + 4 * (i % (PART / 4))))).v[0];
+}
+
+// valuesAt is column t of four values of the page.
+uvec4 valuesAt(uint64_t rows, int k, int t) {
+  uvec4 v;
+  [[unroll]] for (int l = 0; l < 4; l++) v[l] = uint(Halves(rows).v[(k + l) * g.a.value + t]);
+  return v;
+}
+
 void main() {
   Layer a = g.a;
   int t = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), first = int(gl_WorkGroupID.y), owner = g.call.rowSeq.v[first];
   if (owner < 0) return;
   Seq s = g.call.seq.v[owner];
   if ((first - s.first) % QUERIES != 0) return;
-  int rows = min(QUERIES, s.n - (first - s.first)), kv = h / (a.heads / a.kvHeads), keys = a.key, values = a.value, last = 0, page0 = 1 << 30;
+  int rows = min(QUERIES, s.n - (first - s.first)), kv = h / (a.heads / a.kvHeads), keys = a.key, values = a.value, last = 0, page0 = 1 << 30, whole0 = 0, whole1 = 1 << 30; // positions that some rows see, and that all do
   if (t < QUERIES) {
     int pos = s.pos + first + t - s.first;
     sees[t] = t < rows ? ivec2(a.window > 0 ? max(0, pos + 1 - a.window) : 0, min(s.pos + s.n, pos + a.ahead)) : ivec2(0);
@@ -52,7 +65,10 @@ void main() {
       }
     query[n][c] = x;
   }
-  for (int n = 0; n < rows; n++) last = max(last, sees[n].y), page0 = min(page0, sees[n].x / PAGE);
+  for (int n = 0; n < rows; n++) {
+    last = max(last, sees[n].y), page0 = min(page0, sees[n].x / PAGE);
+    whole0 = max(whole0, sees[n].x), whole1 = min(whole1, sees[n].y);
+  }
   float sums[QUERIES];
   [[unroll]] for (int n = 0; n < QUERIES; n++) sums[n] = 0.0;
   int x = t & 31, y = t / 32; // queries y and y+8, positions x and x+32
@@ -63,14 +79,17 @@ void main() {
     [[unroll]] for (int i = 0; i < 2; i++)
       [[unroll]] for (int j = 0; j < 2; j++)
         [[unroll]] for (int l = 0; l < 16; l++) acc[i][j][l] = 0.0;
+    uvec2 next[PAGE * PART / 1024];
+    [[unroll]] for (int m = 0; m < PAGE * PART / 1024; m++) next[m] = keysAt(rows0, m, 0);
     for (int c0 = 0; c0 < keys; c0 += PART) {
       barrier();
-      for (int i = t; i < PAGE * PART / 4; i += 256) {
-        int k = i / (PART / 4), c = i % (PART / 4);
-        uvec2 four = Twos(rows0 + uint64_t(2 * (k * keys + c0 + 4 * c))).v[0];
-        panel[k][c] = vec4(half_(four.x & 0xffffu), half_(four.x >> 16), half_(four.y & 0xffffu), half_(four.y >> 16));
+      [[unroll]] for (int m = 0; m < PAGE * PART / 1024; m++) {
+        int i = t + 256 * m;
+        panel[i / (PART / 4)][i % (PART / 4)] = vec4(half_(next[m].x & 0xffffu), half_(next[m].x >> 16), half_(next[m].y & 0xffffu), half_(next[m].y >> 16));
       }
       barrier();
+      if (c0 + PART < keys)
+        [[unroll]] for (int m = 0; m < PAGE * PART / 1024; m++) next[m] = keysAt(rows0, m, c0 + PART);
       [[dont_unroll]] for (int c = 0; c < PART; c += 16) {
         [[unroll]] for (int q = 0; q < 4; q++) {
           vec4 u0 = query[y][(c0 + c) / 4 + q], u1 = query[y + 8][(c0 + c) / 4 + q], k0 = panel[x][c / 4 + q], k1 = panel[x + 32][c / 4 + q];
@@ -88,9 +107,12 @@ void main() {
         int n = y + 8 * i, k = x + 32 * j;
         [[unroll]] for (int w = 8; w > 0; w >>= 1)
           [[unroll]] for (int l = 0; l < w; l++) acc[i][j][l] = add(acc[i][j][l], acc[i][j][l + w]);
-        float score = acc[i][j][0];
-        if (LEVEL >= 3u && faints[n] != 0u) score = slowScore(n, rows0 + uint64_t(2 * k * keys));
-        scores[n][k / 4][k & 3] = mul(score, a.scale);
+        scores[n][k / 4][k & 3] = mul(acc[i][j][0], a.scale);
+      }
+    if (LEVEL >= 3u)
+      [[dont_unroll]] for (int m = 0; m < 4; m++) {
+        int n = y + 8 * (m & 1), k = x + 32 * (m / 2);
+        if (faints[n] != 0u) scores[n][k / 4][k & 3] = mul(slowScore(n, rows0 + uint64_t(2 * k * keys)), a.scale);
       }
     barrier();
     // A query has 16 threads here.
@@ -141,9 +163,19 @@ void main() {
       float parts[QUERIES];
       [[unroll]] for (int n = 0; n < QUERIES; n++) parts[n] = 0.0;
       int end = min(PAGE, last - p * PAGE);
+      bool whole = p * PAGE >= whole0 && (p + 1) * PAGE <= whole1;
+      uvec4 ahead = valuesAt(rows1, 0, t);
       [[dont_unroll]] for (int k = 0; k < end; k += 4) {
         vec4 v;
-        [[unroll]] for (int l = 0; l < 4; l++) v[l] = half_(uint(Halves(rows1).v[(k + l) * values + t]));
+        [[unroll]] for (int l = 0; l < 4; l++) v[l] = half_(ahead[l]);
+        ahead = valuesAt(rows1, min(k + 4, PAGE - 4), t);
+        if (whole) {
+          [[unroll]] for (int n = 0; n < QUERIES; n++) {
+            vec4 e = scores[n][k / 4];
+            [[unroll]] for (int l = 0; l < 4; l++) parts[n] = fusedPlain(e[l], v[l], parts[n]);
+          }
+          continue;
+        }
         [[unroll]] for (int n = 0; n < QUERIES; n++) {
           vec4 e = scores[n][k / 4];
           int from = sees[n].x - p * PAGE, to = sees[n].y - p * PAGE;
@@ -151,16 +183,28 @@ void main() {
             if (k + l >= from && k + l < to) parts[n] = fusedPlain(e[l], v[l], parts[n]);
         }
       }
+      uint tested = 0u; // queries whose operations are tested, one after another: the tests are long
       [[unroll]] for (int n = 0; n < QUERIES; n++) {
-        float part_ = parts[n];
-        if (LEVEL >= 3u && faintWeights[n] != 0u) {
-          part_ = 0.0;
-          int from = max(0, sees[n].x - p * PAGE), to = min(PAGE, sees[n].y - p * PAGE);
-          for (int k = from; k < to; k++) part_ = fused(scores[n][k / 4][k & 3], f16(uint(Halves(rows1).v[k * values + t])), part_);
-        }
-        if (olds[n] == 2.0) sums[n] = part_;
-        else if (olds[n] >= 0.0) sums[n] = fused(part_, mores[n], mul(sums[n], olds[n]));
+        float old = mul(sums[n], olds[n]), sum = fusedPlain(parts[n], mores[n], old);
+        bool begins = olds[n] == 2.0;
+        if (LEVEL >= 3u && olds[n] >= 0.0 && (faintWeights[n] != 0u || !begins && (small(parts[n]) || small(mores[n]) || small(old) || tiny(sum)))) tested |= 1u << n;
+        else if (olds[n] >= 0.0) sums[n] = begins ? parts[n] : sum;
       }
+      if (LEVEL >= 3u && tested != 0u)
+        [[dont_unroll]] for (int n = 0; n < QUERIES; n++) {
+          if ((tested >> n & 1u) == 0u) continue;
+          float part_ = 0.0, sum = 0.0;
+          [[unroll]] for (int m = 0; m < QUERIES; m++)
+            if (m == n) part_ = parts[m], sum = sums[m];
+          if (faintWeights[n] != 0u) {
+            part_ = 0.0;
+            int from = max(0, sees[n].x - p * PAGE), to = min(PAGE, sees[n].y - p * PAGE);
+            [[dont_unroll]] for (int k = from; k < to; k++) part_ = fused(scores[n][k / 4][k & 3], f16(uint(Halves(rows1).v[k * values + t])), part_);
+          }
+          sum = olds[n] == 2.0 ? part_ : fused(part_, mores[n], mul(sum, olds[n]));
+          [[unroll]] for (int m = 0; m < QUERIES; m++)
+            if (m == n) sums[m] = sum;
+        }
     }
     barrier();
   }

@@ -4,8 +4,11 @@ set -eu
 cd "$(dirname "$0")"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT INT TERM
+compile() { # file, name of the module, options
+	"${GLSLANG:-glslangValidator}" $3 -V -g0 --target-env vulkan1.3 -I. "$1" -o "$out/$2.spv" >"$out/log" || { cat "$out/log"; exit 1; }
+}
 for file in *.comp; do
-	name=${file%.comp}
-	"${GLSLANG:-glslangValidator}" -V -g0 --target-env vulkan1.3 -I. "$file" -o "$out/$name.spv" >"$out/log" || { cat "$out/log"; exit 1; }
+	compile "$file" "${file%.comp}" ""
 done
+compile product_matrix.comp product_matrix_emulated -DEMULATED # for devices without such matrices, in tests
 go run ../_gen "$out"

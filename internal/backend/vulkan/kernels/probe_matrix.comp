@@ -6,9 +6,10 @@
 #extension GL_EXT_shader_explicit_arithmetic_types_int8 : require
 #include "bits.glsl"
 #include "memory.glsl"
-// Kernel probe_matrix: a product of two cooperative matrices, of 16 rows and 16 outputs, as product_matrix computes them. Codes are
-// signed bytes, [16][DEPTH] of rows and then of outputs.
-layout(constant_id = 2) const int DEPTH = 32;
+// Kernel probe_matrix: a product of two cooperative matrices, of 16 rows and 16 outputs, as product_matrix computes them, and
+// the places that the sums of each thread have in it, 16 times the row and the output. Codes are signed bytes, [16][DEPTH] of rows and
+// then of outputs.
+layout(constant_id = 1) const int DEPTH = 32;
 layout(local_size_x = 32) in;
 layout(push_constant, scalar) uniform Args { Quads codes; Ints dst; } g;
 const int STRIDE = 5;
@@ -30,4 +31,9 @@ void main() {
   coopMatStore(c, sums, 0u, 16u, gl_CooperativeMatrixLayoutRowMajor);
   barrier();
   for (int i = t; i < 256; i += 32) g.dst.v[i] = sums[i];
+  barrier();
+  for (int i = t; i < 256; i += 32) sums[i] = i;
+  barrier();
+  coopMatLoad(c, sums, 0u, 16u, gl_CooperativeMatrixLayoutRowMajor);
+  for (int n = 0; n < 8; n++) g.dst.v[256 + 8 * t + n] = n < c.length() ? c[n] : -1;
 }

@@ -23,11 +23,11 @@ void terms(Bytes tile, int group, int slot, int o, int first, int rows) {
     int64_t from = int64_t(row) * int64_t(g.codeStride) + int64_t(group * w.group);
     int sum = 0, total = 0;
     for (int v = 0; v < w.group / 4; v++) {
-      uint q = fours(w, block, v, o), a = wordAt(at(g.codes, from), v);
+      uint q = fours(w.group, w.bits, block, v, o), a = wordAt(at(g.codes, from), v);
       if (plain) {
         sum += DOTU(a, q);
       } else {
-        for (int i = 0; i < 4; i++) sum += signed8(a >> 8 * i) * integer(w, q >> 8 * i & 0xffu);
+        for (int i = 0; i < 4; i++) sum += signed8(a >> 8 * i) * integer(w.kind, q >> 8 * i & 0xffu);
       }
       total += DOT(a, 0x01010101u);
     }

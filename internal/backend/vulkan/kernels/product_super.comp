@@ -30,9 +30,9 @@ void main() {
         int64_t from = int64_t(row) * int64_t(g.codeStride) + int64_t((i * w.per + k) * w.group);
         int sum = 0, total = 0;
         for (int v = 0; v < w.group / 4; v++) {
-          uint q = fours(w, block, v, o), a = wordAt(at(g.codes, from), v);
+          uint q = fours(w.group, w.bits, block, v, o), a = wordAt(at(g.codes, from), v);
           if (w.kind == LEVELED) {
-            for (int j = 0; j < 4; j++) sum += signed8(a >> 8 * j) * integer(w, q >> 8 * j & 0xffu);
+            for (int j = 0; j < 4; j++) sum += signed8(a >> 8 * j) * integer(w.kind, q >> 8 * j & 0xffu);
           } else {
             sum += DOTU(a, q);
           }

@@ -4,55 +4,59 @@
 #include "bits.glsl"
 #include "memory.glsl"
 #include "weight.glsl"
+#include "experts.glsl"
+// Kernel product_tile: products of many rows by integer dot products. A thread of 256 has BREADTH outputs, 16 apart, of DEEP rows, 16 apart.
+layout(constant_id = 8) const int DEEP = 4;
+layout(constant_id = 9) const int BREADTH = 8;
+const int ROWS = 16 * DEEP, OUTPUTS = 16 * BREADTH;
 #include "tile.glsl"
-// Kernel product_tile: products of many rows by integer dot products. A thread has 8 outputs, 16 apart, of DEEP rows, 16 apart.
 void main() {
-  Weight w = g.w;
-  float acc[DEEP][8];
-  int sums[DEEP][8], totals[DEEP];
-  [[unroll]] for (int i = 0; i < DEEP; i++) {
-    totals[i] = 0;
-    [[unroll]] for (int j = 0; j < 8; j++) acc[i][j] = 0.0, sums[i][j] = 0;
-  }
-  int x = self() & 15, y = self() / 16, group = w.group, all = group * w.groups, wide = min(group, STAGE) / 16;
-  bool byWeight = w.first != 0, biased = w.kind == BIASED && w.zero == 0.0, adds = hasAddend(w);
+  float acc[DEEP][BREADTH];
+  [[unroll]] for (int i = 0; i < DEEP; i++)
+    [[unroll]] for (int j = 0; j < BREADTH; j++) acc[i][j] = 0.0;
+  int x = self() & 15, y = self() / 16, all = GROUP * g.groups, buffer_ = 0;
   if (self() == 0) faints = 0u;
+  barrier();
   if (LEVEL != 2u) {
-    place(w);
-    fetch(w, 0);
+    place();
+    fetch(0);
+    store(0);
+    barrier();
     for (int first = 0; first < all; first += STAGE) {
-      barrier();
-      store(w, first);
-      barrier();
-      if (first + STAGE < all) fetch(w, first + STAGE);
-      [[dont_unroll]] for (int k = 0; k < STAGE / 16; k++) {
-        uvec4 a[DEEP];
-        [[unroll]] for (int i = 0; i < DEEP; i++) a[i] = rowCodes[(y + 16 * i) * STRIDE + k];
-        if (adds)
-          [[unroll]] for (int i = 0; i < DEEP; i++) totals[i] += partial[y + 16 * i][k];
-        [[unroll]] for (int j = 0; j < 8; j++) {
-          uvec4 b = outputCodes[(x + 16 * j) * STRIDE + k];
-          [[unroll]] for (int i = 0; i < DEEP; i++) sums[i][j] += DOT(a[i].x, b.x) + DOT(a[i].y, b.y) + DOT(a[i].z, b.z) + DOT(a[i].w, b.w);
-        }
-        if ((first + 16 * k + 16) % group != 0 || first + 16 * k >= all) continue;
-        int slot = k / wide;
-        [[unroll]] for (int j = 0; j < 8; j++) {
-          vec2 scale = outputScales[slot][x + 16 * j];
-          [[unroll]] for (int i = 0; i < DEEP; i++) {
-            int r = y + 16 * i, sum = sums[i][j];
-            if (adds) sum += addend(w, scale) * totals[i];
-            vec2 tail = rowTails[slot][r];
-            float s = byWeight ? tail.x : tail.y;
-            acc[i][j] = fusedPlain(mulPlain(float(sum), byWeight ? scale.x : tail.x), byWeight ? s : scale.x, acc[i][j]);
-            if (biased) acc[i][j] = fusedPlain(scale.y, s, acc[i][j]);
-            sums[i][j] = 0;
+      bool more = first + STAGE < all;
+      if (more) fetch(first + STAGE);
+      for (int slot = 0; slot < SLOTS; slot++) {
+        if (first + slot * GROUP >= all) break;
+        int sums[DEEP][BREADTH];
+        [[unroll]] for (int i = 0; i < DEEP; i++)
+          [[unroll]] for (int j = 0; j < BREADTH; j++) sums[i][j] = 0;
+        [[dont_unroll]] for (int k = 0; k < WIDE; k++) {
+          uvec4 a[DEEP];
+          [[unroll]] for (int i = 0; i < DEEP; i++) a[i] = rowCodes[(buffer_ * ROWS + y + 16 * i) * STRIDE + slot * WIDE + k];
+          [[unroll]] for (int j = 0; j < BREADTH; j++) {
+            uvec4 b = outputCodes[(buffer_ * OUTPUTS + x + 16 * j) * STRIDE + slot * WIDE + k];
+            [[unroll]] for (int i = 0; i < DEEP; i++) sums[i][j] += DOT(a[i].x, b.x) + DOT(a[i].y, b.y) + DOT(a[i].z, b.z) + DOT(a[i].w, b.w);
           }
         }
-        [[unroll]] for (int i = 0; i < DEEP; i++) totals[i] = 0;
+        [[unroll]] for (int j = 0; j < BREADTH; j++) {
+          vec2 scale = outputScales[(buffer_ * SLOTS + slot) * OUTPUTS + x + 16 * j];
+          [[unroll]] for (int i = 0; i < DEEP; i++) {
+            int r = y + 16 * i;
+            if (TOTALS) sums[i][j] += addend(buffer_, slot, r, scale);
+            acc[i][j] = link(float(sums[i][j]), rowTails[(buffer_ * SLOTS + slot) * ROWS + r], scale, acc[i][j]);
+          }
+        }
       }
+      if (BUFFERS == 1) barrier();
+      buffer_ = BUFFERS - 1 - buffer_;
+      if (more) store(buffer_);
+      barrier();
     }
-    barrier();
   }
-  [[unroll]] for (int j = 0; j < 8; j++)
-    [[unroll]] for (int i = 0; i < DEEP; i++) putTile(w, y + 16 * i, x + 16 * j, acc[i][j]);
+  if (again()) {
+    [[dont_unroll]] for (int i = 0; i < DEEP * BREADTH; i++) putTile(y + 16 * (i % DEEP), x + 16 * (i / DEEP), 0.0, true);
+    return;
+  }
+  [[unroll]] for (int j = 0; j < BREADTH; j++)
+    [[unroll]] for (int i = 0; i < DEEP; i++) putTile(y + 16 * i, x + 16 * j, acc[i][j], false);
 }

@@ -44,11 +44,11 @@ float e4m3(uint b) {
 }
 
 // integer is the value of a code.
-int integer(Weight w, uint q) {
+int integer(int kind, uint q) {
   const uint halves[4] = uint[](0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
   const uint levels[4] = uint[](0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
-  if (w.kind == HALVES) return signed8(halves[q / 4u] >> 8u * (q & 3u));
-  if (w.kind == LEVELED) return signed8(levels[q / 4u] >> 8u * (q & 3u));
+  if (kind == HALVES) return signed8(halves[q / 4u] >> 8u * (q & 3u));
+  if (kind == LEVELED) return signed8(levels[q / 4u] >> 8u * (q & 3u));
   return int(q);
 }
 
@@ -58,24 +58,24 @@ Bytes tileOf(Weight w, int matrix, int tile) { return at(w.data, int64_t(matrix)
 Bytes blockOf(Weight w, Bytes tile, int g) { return at(tile, int64_t(g * w.block + g / w.per * w.tail)); }
 
 // wordOf is where word i of the codes of row r is, of 4 or 8 bits: see arrange of weight.go.
-int wordOf(Weight w, int i, int r) { return (w.group * w.bits & 127) == 0 ? i / 4 * 64 + 4 * r + (i & 3) : 16 * i + r; }
+int wordOf(int group, int bits, int i, int r) { return (group * bits & 127) == 0 ? i / 4 * 64 + 4 * r + (i & 3) : 16 * i + r; }
 
 // fours is the codes of columns 4v to 4v+3 of row r, a byte each.
-uint fours(Weight w, Bytes block, int v, int r) {
-  if (w.bits == 8) return wordAt(block, wordOf(w, v, r));
+uint fours(int group, int bits, Bytes block, int v, int r) {
+  if (bits == 8) return wordAt(block, wordOf(group, bits, v, r));
   uint codes = 0u;
   int shift = 0;
-  if (w.bits >= 4) {
-    codes = wordAt(block, w.bits == 4 ? wordOf(w, v / 2, r) : 16 * (v / 2) + r) >> 4 * (v & 1) & 0x0f0f0f0fu;
-    block = at(block, int64_t(w.group * 8));
+  if (bits >= 4) {
+    codes = wordAt(block, bits == 4 ? wordOf(group, bits, v / 2, r) : 16 * (v / 2) + r) >> 4 * (v & 1) & 0x0f0f0f0fu;
+    block = at(block, int64_t(group * 8));
     shift = 4;
   }
-  if (w.bits == 2 || w.bits == 3 || w.bits == 6) {
+  if (bits == 2 || bits == 3 || bits == 6) {
     codes |= (wordAt(block, v / 4 * 16 + r) >> 2 * (v & 3) & 0x03030303u) << shift;
-    block = at(block, int64_t(w.group * 4));
+    block = at(block, int64_t(group * 4));
     shift += 2;
   }
-  if ((w.bits & 1) == 1) {
+  if ((bits & 1) == 1) {
     uint four = uint(block.v[8 * v + r / 2]) >> 4 * (r & 1) & 15u;
     codes |= ((four & 1u) | (four & 2u) << 7 | (four & 4u) << 14 | (four & 8u) << 21) << shift;
   }
@@ -127,9 +127,9 @@ vec2 scaleOf(Weight w, Bytes tile, int g, int r) {
 float codedAt(Weight w, Bytes block, vec2 s, int k, int r) {
   if (w.kind == PLAIN) return floatAt(block, w.number, w.number == BF16 ? 32 * (k / 2) + 2 * r + k % 2 : 16 * k + r);
   if (w.kind == BYTES) return mul(e4m3(uint(block.v[16 * k + r])), s.x);
-  uint q = fours(w, block, k / 4, r) >> 8 * (k & 3) & 0xffu;
+  uint q = fours(w.group, w.bits, block, k / 4, r) >> 8 * (k & 3) & 0xffu;
   if (w.kind == POINTED) return mul(s.x, add(float(q), s.y));
-  float x = mul(s.x, float(integer(w, q)));
+  float x = mul(s.x, float(integer(w.kind, q)));
   return w.kind == BIASED ? add(x, s.y) : x;
 }
 
