@@ -237,6 +237,7 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 			}
 			what = found[0].String()
 		}
+		b.opts.Log.Info("vulkan: a level of the arithmetic is not exact", "device", b.info.Name, "level", level, "reason", what)
 		wrong = append(wrong, fmt.Sprintf("level %d: %s", level, what))
 	}
 	return errors.New(others + strings.Join(wrong, "; "))

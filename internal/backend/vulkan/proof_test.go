@@ -114,7 +114,7 @@ func TestDevicesAreProvenByKernels(t *testing.T) {
 	folder, exact := t.TempDir(), func(*fake) {}
 	info := driver.Info{Name: "fake", Driver: "1", Version: 1}
 	log, err := proveFake(t, folder, exact, info)
-	if err == nil || !strings.Contains(err.Error(), "level 0: Fill: ") || !strings.Contains(log, "not proven before") {
+	if err == nil || !strings.Contains(err.Error(), "level 0: Fill: ") || !strings.Contains(log, "not proven before") || !strings.Contains(log, "not exact\" device=fake level=0 reason=\"Fill: ") {
 		t.Fatalf("error %v, log %s", err, log)
 	}
 	if log, again := proveFake(t, folder, exact, info); again == nil || again.Error() != err.Error() || log != "" {
