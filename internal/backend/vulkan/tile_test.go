@@ -124,8 +124,8 @@ var variants = []tile{
 	{8, 2, 1, 4, 2}, {2, 2, 4, 4, 1}, {2, 2, 4, 2, 2}, {4, 1, 2, 4, 2}, {4, 1, 1, 8, 2}, {1, 1, 4, 4, 2}, {1, 2, 4, 4, 2},
 }
 
-// TestTileSpeed prints microseconds of products of Qwen3.5 9B by variants.
-func TestTileSpeed(t *testing.T) {
+// BenchmarkTiles prints microseconds of products of Qwen3.5 9B by variants.
+func BenchmarkTiles(t *testing.B) {
 	b := open(t)
 	depth := b.matrix
 	first := map[tile]int64{}
