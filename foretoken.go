@@ -110,6 +110,7 @@ type Options struct {
 	shared   private.Shared                    // of the prefix cache
 	observer prefix.Observer                   // of the prefix cache; nil: none
 	devices  []func() (backend.Backend, error) // opened beside Device
+	talks    bool                              // a checkpoint without a chat template is refused
 }
 
 // PrefixCache configures the cache of prefixes of prompts. The zero value keeps them in memory, as long

@@ -61,6 +61,9 @@ func open(ctx context.Context, c *checkpoint.Checkpoint, o Options) (m *Model, e
 	if err != nil {
 		return nil, err
 	}
+	if o.talks && m.text.Template(false) == "" {
+		return nil, fmt.Errorf("model %s: %w", m.name, ErrNoTemplate)
+	}
 	m.tok = m.text.Tokenizer()
 	if m.generates, err = c.Generation(); err != nil {
 		return nil, fmt.Errorf("model %s: %w", m.name, err)

@@ -11,6 +11,7 @@ func init() {
 	private.SetShared = func(options any, s private.Shared) { options.(*Options).shared = s }
 	private.SetDevices = func(options any, more ...func() (backend.Backend, error)) { options.(*Options).devices = more }
 	private.SetObserver = func(options any, o prefix.Observer) { options.(*Options).observer = o }
+	private.SetTalks = func(options any, talks bool) { options.(*Options).talks = talks }
 	private.SetSent = func(request any, sent <-chan struct{}) { request.(*Request).sent = sent }
 	private.CallSyntax = func(model any) dialogue.CallSyntax { return model.(*Model).text.Syntax() }
 	private.Template = func(model any, tools bool) string { return model.(*Model).text.Template(tools) }

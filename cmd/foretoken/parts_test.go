@@ -47,9 +47,11 @@ func linkTiny(t *testing.T, replaced map[string]string) string {
 
 func TestCheckpointWithoutTemplateSaysWhatToDo(t *testing.T) {
 	dir := linkTiny(t, map[string]string{"chat_template.jinja": ""})
-	o := runIn(t, nil, "generate", "--model", dir, "--prompt", "Hi.")
-	if o.code != exitError || !strings.Contains(o.err, "model my-model: the checkpoint has no chat template: use --no-chat-template") {
-		t.Errorf("without a template: %+v", o)
+	for _, command := range [][]string{{"generate", "--prompt"}, {"run", "--verbose"}} {
+		o := runIn(t, nil, command[0], "--model", dir, command[1], "Hi.")
+		if o.code != exitError || !strings.Contains(o.err, "model my-model: the checkpoint has no chat template: use --no-chat-template") || strings.Contains(o.err, "loaded in") {
+			t.Errorf("without a template: %+v", o)
+		}
 	}
 	r := generateJSON(t, "--model", dir, "--prompt", "Once upon a", "--no-chat-template", "--max-tokens", "1")
 	if r.Model != "my-model" {

@@ -37,6 +37,8 @@ var (
 	// SetObserver tells o which prefixes the cache of a model to be opened can resume. It is told
 	// nothing of requests with a salt. The model waits for its methods, which are called one at a time.
 	SetObserver func(options any, o prefix.Observer)
+	// SetTalks has a model to be opened refused, before its weights are read, if it has no chat template.
+	SetTalks func(options any, talks bool)
 	// SetSent delays the prefill of a conversation's next turn until sent is closed, which is when the
 	// answer to request has been delivered. Without it, all pieces having been yielded is enough.
 	SetSent func(request any, sent <-chan struct{})

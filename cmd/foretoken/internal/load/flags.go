@@ -29,6 +29,7 @@ type Flags struct {
 	verify  flags.Setting[int]
 	context flags.Setting[int]
 	Verbose bool
+	Talks   bool // what is opened needs a chat template
 	Draft   *draftFlags
 }
 

@@ -79,6 +79,7 @@ func (f *Flags) Options() foretoken.Options {
 		KVBits: f.KV.Options(), Vision: f.Vision.options(), PrefixCache: foretoken.PrefixCache{Off: true},
 		MaxBatch: 1,
 	}
+	private.SetTalks(&o, f.Talks)
 	if f.compute.Value == "float32" {
 		o.Compute = foretoken.Float32
 	}

@@ -95,6 +95,7 @@ func (g *generation) run(cmd *cobra.Command) (err error) {
 	if !in.hasMedia() {
 		g.model.Vision.Off = true // there is nothing to see
 	}
+	g.model.Talks = in.messages != nil
 	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
 	m, err := g.model.Open(ctx, c, log)

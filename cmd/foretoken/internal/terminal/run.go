@@ -86,6 +86,7 @@ func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
 	if !talks && len(attached) == 0 {
 		t.model.Vision.Off = true // there is nothing to see, and will not be
 	}
+	t.model.Talks = !t.template.off
 	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
 	m, err := t.model.Open(ctx, c, console.NewNotes(t.model.Verbose))
