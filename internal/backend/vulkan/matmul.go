@@ -187,20 +187,33 @@ func (b *Backend) tile(w *weight, rows int) tile {
 	return tile{high: 4, across: 8, buffers: 1}
 }
 
+// tileShared is the shared memory of kernels for tiles.
+const tileShared = 48 << 10
+
 // tileKernel is the name of a tile's kernel for w, and how many groups of 16 rows and outputs a workgroup has.
 func (b *Backend) tileKernel(w *weight, t tile) (name string, rows, outputs int) {
+	l := &w.l
 	addends := 2 // see kernels/tile.glsl
-	switch l := &w.l; {
+	switch {
 	case l.Kind == kernel.Pointed || l.Zero != 0:
 		addends = 1
 	case l.Kind == kernel.Biased:
 		addends = 0
 	}
-	form := fmt.Sprintf("%d,%d,%d,%d,%d,%d,%d,%d", w.l.Bits, w.l.Group, w.l.Kind, addends, w.number(), t.buffers, t.high, t.across)
-	if t.down == 0 {
-		return "product_tile:256," + form, t.high, t.across
+	rows, outputs = t.high*max(1, t.down), t.across*max(1, t.beside)
+	stage := max(64, l.Group)
+	bytes := 16 * (rows + outputs) * (stage + 16 + 8*stage/l.Group) // of a buffer
+	if addends == 1 || l.Bits == 8 {
+		bytes += 16 * rows * stage / 4
 	}
-	return fmt.Sprintf("product_matrix:%d,%s,%d,%d,%d,%d,%d,%d", 32*t.down*t.beside, form, t.down, t.beside, b.matrix, b.places[0], b.places[1], b.places[2]), t.high * t.down, t.across * t.beside
+	if t.buffers*bytes > tileShared-1<<11 {
+		t.buffers = 1
+	}
+	form := fmt.Sprintf("%d,%d,%d,%d,%d,%d,%d,%d", l.Bits, l.Group, l.Kind, addends, w.number(), t.buffers, t.high, t.across)
+	if t.down == 0 {
+		return "product_tile:256," + form, rows, outputs
+	}
+	return fmt.Sprintf("product_matrix:%d,%s,%d,%d,%d,%d,%d,%d", 32*t.down*t.beside, form, t.down, t.beside, b.matrix, b.places[0], b.places[1], b.places[2]), rows, outputs
 }
 
 // few is the kernel for products of few rows, or none: see kernels/product_few.comp.
