@@ -11,6 +11,7 @@ const (
 	Guarded      Level = 3 // by the instruction or, where numbers are near subnormal, by integers
 	AllGuarded   Level = 4 // as Guarded, additions and products likewise
 	GuardDoubles Level = 5 // as Doubles, where numbers are near subnormal by integers
+	FewGuards    Level = 6 // as Guarded, but by the instruction in functions where subnormal numbers do not matter
 )
 
 // double reports whether the level computes with float64.

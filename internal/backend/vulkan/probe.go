@@ -61,7 +61,7 @@ func operands(n int) (a, b, c []float32) {
 }
 
 // cheapest are the levels in the order of their cost.
-var cheapest = []Level{Instructions, Guarded, Doubles, GuardDoubles, AllGuarded, Integers}
+var cheapest = []Level{Instructions, FewGuards, Guarded, Doubles, GuardDoubles, AllGuarded, Integers}
 
 // Probe sets the level to the first of a list, nil: of all, whose operations have the bits of the portable code. It chooses a level and
 // does not prove it: a compiler may be exact in single operations and not in kernels. An error names the operation that is wrong

@@ -9,7 +9,7 @@ import (
 )
 
 // probeLevels are the levels that are probed one by one; all in the long version.
-var probeLevels = []Level{Instructions, Integers}
+var probeLevels = []Level{Instructions, FewGuards, Integers}
 
 // TestProbe looks for the level of the machine's device, and checks that a list of levels without it is refused with the operation
 // that is wrong, or that its levels are exact too.

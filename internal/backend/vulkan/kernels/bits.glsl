@@ -8,6 +8,7 @@
 //   3  fused by the instruction or, where numbers are near subnormal, by integers
 //   4  as 3, and additions and products likewise
 //   5  as 1, where numbers are near subnormal by integers
+//   6  as 3, but by the instruction in functions where subnormal numbers do not matter
 #extension GL_EXT_spirv_intrinsics : require
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference2 : require
@@ -150,6 +151,14 @@ float fusedPlain(float a, float b, float c) {
   return x;
 }
 float mulPlain(float a, float b) { precise float r = a * b; return r; }
+// fusedNormal is fused where neither operands nor results that are subnormal change what is computed with it. The tests of fused are
+// long, and a kernel whose instructions are far apart waits for them.
+float fusedNormal(float a, float b, float c) {
+  if (LEVEL >= 2u && LEVEL <= 4u) return fused(a, b, c);
+  return fusedPlain(a, b, c);
+}
+// sealed is x: a compiler does not know that grids have one layer. It may take the rest of a quotient, root or product for zero.
+float sealed(float x) { return uintBitsToFloat(floatBitsToUint(x) ^ gl_WorkGroupID.z); }
 
 // quot is a/b to nearest. The device's quotient of the mantissas is a guess, 2.5 units off by Vulkan's rules.
 float quot(float a, float b) {
@@ -163,9 +172,9 @@ float quot(float a, float b) {
   if (eb == 0) { int s = 23 - findMSB(ub); ub <<= s; eb = 1 - s; }
   float x = uintBitsToFloat(ua & 0x7fffffu | 0x3f800000u), y = uintBitsToFloat(ub & 0x7fffffu | 0x3f800000u);
   precise float inverse = 1.0 / y;
-  float q = mul(x, inverse);
-  q = fused(fused(negated(q), y, x), inverse, q); // within a unit now
-  float r = fused(negated(q), y, x);              // exact
+  float q = sealed(mul(x, inverse));
+  q = fusedNormal(fusedNormal(negated(q), y, x), inverse, q); // within a unit now
+  float r = fusedNormal(negated(q), y, x);              // exact
   // Half a unit of q times y, exact: a quotient in (1/2, 1) has smaller units.
   float halfUnit = mul(y, uintBitsToFloat((floatBitsToUint(q) & 0x7f800000u) - (24u << 23)));
   if (r > halfUnit) { q = uintBitsToFloat(floatBitsToUint(q) + 1u); r = sub(r, mul(2.0, halfUnit)); }
@@ -193,9 +202,10 @@ float root(float x) {
   int odd = e & 1;
   float y = uintBitsToFloat(u & 0x7fffffu | uint(127 + odd) << 23); // in [1, 4)
   precise float g = sqrt(y);
+  g = sealed(g);
   precise float half_ = 0.5 / g;
-  g = fused(fused(negated(g), g, y), half_, g);
-  float r = fused(negated(g), g, y);
+  g = fusedNormal(fusedNormal(negated(g), g, y), half_, g);
+  float r = fusedNormal(negated(g), g, y);
   // g + u/2 is too much if g² + g*u + u²/4 > y, u being g's unit 2^-23: compare r with g*u.
   float gu = mul(g, uintBitsToFloat(104u << 23));
   if (r > gu) g = uintBitsToFloat(floatBitsToUint(g) + 1u);
@@ -209,15 +219,15 @@ float exp32(float x) {
   if (x != x) return x;
   if (x < -87.33654) return 0.0;
   if (x > 88.72283) return uintBitsToFloat(0x7f800000u);
-  float n = sub(fused(x, 1.44269504, 12582912.0), 12582912.0);
-  float hi = fused(n, -0.693145751953125, x), lo = mul(n, -1.42860682030941723212e-6), r = add(hi, lo);
-  float q = fused(0.000198909882, r, 0.00139336474);
-  q = fused(q, r, 0.00833331048);
-  q = fused(q, r, 0.0416664667);
-  q = fused(q, r, 0.166666672);
-  q = fused(q, r, 0.5);
+  float n = sub(fusedNormal(x, 1.44269504, 12582912.0), 12582912.0);
+  float hi = fusedNormal(n, -0.693145751953125, x), lo = mul(n, -1.42860682030941723212e-6), r = add(hi, lo);
+  float q = fusedNormal(0.000198909882, r, 0.00139336474);
+  q = fusedNormal(q, r, 0.00833331048);
+  q = fusedNormal(q, r, 0.0416664667);
+  q = fusedNormal(q, r, 0.166666672);
+  q = fusedNormal(q, r, 0.5);
   float one = add(1.0, hi), lost = sub(hi, sub(one, 1.0));
-  float p = add(one, add(lost, fused(mul(r, r), q, lo)));
+  float p = add(one, add(lost, fusedNormal(mul(r, r), q, lo)));
   int k = int(n), h = k >> 1;
   return mul(mul(p, pow2(h)), pow2(k - h));
 }
@@ -225,24 +235,33 @@ float exp32(float x) {
 bool below0(float x) { uint b = floatBitsToUint(x); return b > 0x80000000u && b <= 0xff800000u; }
 float magnitude(float x) { return uintBitsToFloat(floatBitsToUint(x) & 0x7fffffffu); }
 float sigmoid32(float x) {
-  float e = exp32(negated(magnitude(x))), y = fused(negated(e), quot(e, add(1.0, e)), e);
+  float a = magnitude(x), e = exp32(negated(a)), q = quot(e, add(1.0, e)), y = fusedNormal(negated(e), q, e);
+  if (LEVEL >= 3u && a > 80.0) y = fused(negated(e), q, e);
   return below0(x) ? y : sub(1.0, y);
 }
 float silu32(float x) {
-  float e = exp32(negated(magnitude(x))), p = mul(x, e);
-  float y = add(p, fused(negated(p), quot(e, add(1.0, e)), fused(x, e, negated(p))));
+  float a = magnitude(x), e = exp32(negated(a)), p = sealed(mul(x, e)), q = quot(e, add(1.0, e));
+  float y = fusedNormal(negated(p), q, fusedNormal(x, e, negated(p)));
+  if (LEVEL >= 3u && floatBitsToUint(a) - 0x21800000u > 0x20800000u) { // not from 2^-60 to 32
+    float u = x, v = e;
+    y = negated(p);
+    [[dont_unroll]] for (int i = 0; i < 2; i++) y = fused(u, v, y), u = negated(p), v = q;
+  }
+  y = add(p, y);
   return below0(x) ? y : sub(x, y);
 }
 float softplus32(float x) {
-  float y = exp32(negated(magnitude(x))), s = quot(y, add(2.0, y)), z = mul(s, s);
-  float h = fused(0.117647058823529411765, z, 0.133333333333333333333);
-  h = fused(h, z, 0.153846153846153846154);
-  h = fused(h, z, 0.181818181818181818182);
-  h = fused(h, z, 0.222222222222222222222);
-  h = fused(h, z, 0.285714285714285714286);
-  h = fused(h, z, 0.4);
-  h = fused(h, z, 0.666666666666666666667);
-  return add(floatBitsToInt(x) > 0 ? x : 0.0, fused(negated(s), fused(negated(z), h, y), y));
+  float a = magnitude(x), y = exp32(negated(a)), s = quot(y, add(2.0, y)), z = mul(s, s);
+  float h = fusedNormal(0.117647058823529411765, z, 0.133333333333333333333);
+  h = fusedNormal(h, z, 0.153846153846153846154);
+  h = fusedNormal(h, z, 0.181818181818181818182);
+  h = fusedNormal(h, z, 0.222222222222222222222);
+  h = fusedNormal(h, z, 0.285714285714285714286);
+  h = fusedNormal(h, z, 0.4);
+  h = fusedNormal(h, z, 0.666666666666666666667);
+  float t = fusedNormal(negated(z), h, y), l = fusedNormal(negated(s), t, y);
+  if (LEVEL >= 3u && a > 80.0) l = y; // z is zero, and s*y below half a unit of y
+  return add(floatBitsToInt(x) > 0 ? x : 0.0, l);
 }
 
 // atMost is the smaller of a number that is not negative and a limit, NaN for NaN. It compares bits: a compiler makes a minimum of a
