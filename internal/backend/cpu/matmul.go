@@ -5,8 +5,8 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/cpu/kernel"
 )
 
-// matmulOp computes products of one input. Its parts are the tiles of all products' weights, counted through. For many rows they
-// are pairs of tiles for each block of rows.
+// matmulOp computes products of one input. Its parts are the tiles of all products' weights, counted through. For many rows a
+// part is a pair of tiles and a block of rows; those of a pair follow one another.
 type matmulOp struct {
 	b        *Backend
 	x        backend.Tensor
@@ -58,9 +58,8 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 		backend.CheckProduct(x, p)
 		w := p.W.(*kernel.Weight)
 		op.lay(w)
-		if n, rows := op.partsOf(p, w); n > 0 && rows > 0 {
-			parts += n * ((x.Rows + rows - 1) / rows)
-		}
+		n, _ := op.partsOf(p, w)
+		parts += n
 	}
 	if x.Rows > 0 && parts > 0 {
 		op.fill()
@@ -76,13 +75,14 @@ func (b *Backend) product(x backend.Tensor, n int, products []backend.Product) {
 // tile at the end of a thread's part takes longer.
 const pairRows = 64
 
-// partsOf is how many parts a product has for each block of rows, and of how many rows a block is.
-func (op *matmulOp) partsOf(p *backend.Product, w *kernel.Weight) (n, rows int) {
-	rows = op.x.Rows
-	if rows >= pairRows && w.Integer() {
-		rows = min(rows, op.activations(w).AtOnce())
+// partsOf is how many parts a product has, and of how many blocks of rows.
+func (op *matmulOp) partsOf(p *backend.Product, w *kernel.Weight) (n, blocks int) {
+	blocks = 1
+	if op.each > 1 && w.Integer() {
+		n := op.activations(w).AtOnce()
+		blocks = (op.x.Rows + n - 1) / n
 	}
-	return (tilesOf(p, w) + op.each - 1) / op.each, rows
+	return (tilesOf(p, w) + op.each - 1) / op.each * blocks, blocks
 }
 
 // tilesOf is how many tiles of w a product computes.
@@ -100,13 +100,18 @@ func (op *matmulOp) part(worker, from, to int) {
 			continue
 		}
 		w := p.W.(*kernel.Weight)
-		n, rows := op.partsOf(p, w)
-		for first := 0; first < op.x.Rows && n > 0; first += rows { // a block, whose rows stay in the cache
-			if from < n && to > 0 {
-				op.some(worker, p, w, first, min(first+rows, op.x.Rows), max(from, 0)*op.each, min(min(to, n)*op.each, tilesOf(p, w)))
-			}
-			from, to = from-n, to-n
+		n, blocks := op.partsOf(p, w)
+		first, end, rows := max(from, 0), min(to, n), op.x.Rows
+		if blocks > 1 {
+			rows = op.activations(w).AtOnce()
 		}
+		for b := 0; b < blocks && first < end; b++ { // its rows stay in the cache while the tiles pass
+			a, z := (first-b+blocks-1)/blocks, (end-b+blocks-1)/blocks
+			if a < z {
+				op.some(worker, p, w, b*rows, min((b+1)*rows, op.x.Rows), a*op.each, min(z*op.each, tilesOf(p, w)))
+			}
+		}
+		from, to = from-n, to-n
 	}
 }
 
