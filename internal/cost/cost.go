@@ -20,7 +20,7 @@ import (
 var sizes = [...]int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}
 
 const (
-	states = 1 + len(sizes) // the level comes first
+	states = 2 + len(sizes) // the level comes first, the factor of passes after others last
 
 	// Before anything is measured, a row adds assumedRow of a pass over one row. This is optimistic, so larger passes
 	// are tried. If a prompt was measured before, its rows replace assumedRow, but not beyond likelyRow. A row that adds likelyRow
@@ -42,6 +42,8 @@ const (
 	// variance of every cost grows by age, 5 % in 1000 passes: a server that runs for days must still learn.
 	drift = 0.01
 	age   = 2.5e-6
+
+	likelyAfter = 0.03 // how much longer passes after others may take, one standard deviation
 
 	promptRate = 0.01 // at which prompts are forgotten
 )
@@ -84,6 +86,7 @@ func (m *Model) begin() {
 				roughness*roughness*float64(min(i, j))
 		}
 	}
+	m.pass.p[states-1][states-1] = likelyAfter * likelyAfter
 	for i, x := range [...]float64{0.05, 0.15, 0.03, 0.01, 0.05, 0.15, 0.03, 0.01, rest: 0} {
 		m.other.n, m.other.x[i], m.other.p[i][i] = i+1, x, max(x*x, 2.5e-3)
 	}
@@ -136,7 +139,12 @@ func (m *Model) logarithm(rows int) sum {
 }
 
 // ObservePass reports a pass over a number of rows, none of a prompt. took is 0 if it was not measured.
-func (m *Model) ObservePass(rows int, took time.Duration) {
+func (m *Model) ObservePass(rows int, took time.Duration) { m.observePass(rows, 0, took) }
+
+// ObserveAfter reports a pass that came soon after passes over more rows. It takes longer by a factor, which is estimated by itself.
+func (m *Model) ObserveAfter(rows int, took time.Duration) { m.observePass(rows, 1, took) }
+
+func (m *Model) observePass(rows int, after float64, took time.Duration) {
 	m.begin()
 	if rows <= 0 || took <= 0 {
 		return
@@ -153,10 +161,10 @@ func (m *Model) ObservePass(rows int, took time.Duration) {
 		m.pass.p[i][i] += age
 	}
 	h := m.logarithm(rows)
-	h[2] = term{0, 1}
-	off := exactmath.Log(took.Seconds()/m.Pass(rows)) - m.pass.x[0]
+	h[2], h[3] = term{0, 1}, term{states - 1, after}
+	off := exactmath.Log(took.Seconds()/m.Pass(rows)) - m.pass.x[0] - after*m.pass.x[states-1]
 	noise := m.noise + 1/float64(*seen**seen)
-	far := off * off / (m.pass.variance(&h) + m.noise)
+	far := off * off / (m.pass.covariance(&h, &h) + m.noise)
 	m.noise += noiseRate * (max(min(far, outlier*outlier)*m.noise, leastNoise) - m.noise)
 	if m.known = true; far > outlier*outlier {
 		m.pass.p[0][0] += off * off // if the speed has changed the next pass shows it
@@ -256,15 +264,27 @@ func (m *Model) Estimated(rows int) bool {
 // Doubt is the relative standard deviation of the relation of passes over a and b rows.
 func (m *Model) Doubt(a, b int) float64 {
 	m.begin()
-	h, other := m.logarithm(a), m.logarithm(b)
-	h[2], h[3] = term{other[0].i, -other[0].w}, term{other[1].i, -other[1].w}
-	return math.Sqrt(m.pass.variance(&h))
+	h := m.relation(a, b)
+	return math.Sqrt(max(m.pass.covariance(&h, &h), 0))
 }
 
-// Surprise is the standard deviation of what n more passes over a rows would change in the relation of passes over a and b rows.
+// relation is the logarithm of the relation of passes over a and b rows.
+func (m *Model) relation(a, b int) sum {
+	h, other := m.logarithm(a), m.logarithm(b)
+	h[2], h[3] = term{other[0].i, -other[0].w}, term{other[1].i, -other[1].w}
+	return h
+}
+
+// Surprise is the standard deviation of what n more passes over a rows would change in the relation of passes over a and b rows. If
+// they are the smaller ones they come after others.
 func (m *Model) Surprise(a, b, n int) float64 {
-	doubt := m.Doubt(a, b)
-	return doubt * doubt / math.Sqrt(doubt*doubt+m.noise/float64(n))
+	h := m.relation(a, b)
+	found := h
+	if a < b {
+		found[4] = term{states - 1, 1}
+	}
+	c := m.pass.covariance(&h, &found)
+	return max(c, 0) / math.Sqrt(m.pass.covariance(&found, &found)+m.noise/float64(n))
 }
 
 // Draft is the cost of a call of a drafter, in levels, with a number of steps, total tokens, and rows that it is fed late. A

@@ -32,17 +32,18 @@ type Controller struct {
 	Blocks [cost.Drafters]int
 
 	accepted [numSources][MaxDepth]frequency
-	drafter  Source               // of this round
-	begun    [cost.Drafters]int   // quarters of firstRounds that a drafter has had
-	idle     [cost.Drafters]int   // rounds since drafts of a source were chosen, of those that could have had some
-	plain    int                  // rounds since any were chosen, likewise
-	rest     int                  // rounds until the next choice
-	trial    int                  // drafts of the running trial, or of the last
-	left     int                  // rounds until a trial may begin, with the one that runs; negative: it may
-	runs     int                  // of the batch
-	drafted  bool                 // the last pass had drafts
-	price    float64              // tokens that the time of one level is worth: those of the choice in that time
-	rows     [1 + MaxCopy]float64 // cost of a pass with a number of drafts for each run, in tokens of a run
+	drafter  Source                   // of this round
+	begun    [cost.Drafters]int       // quarters of firstRounds that a drafter has had
+	gained   [cost.Drafters]frequency // tokens of a run by drafts of a drafter, less their time
+	idle     [cost.Drafters]int       // rounds since drafts of a source were chosen, of those that could have had some
+	plain    int                      // rounds since any were chosen, likewise
+	rest     int                      // rounds until the next choice
+	trial    int                      // drafts of the running trial, or of the last
+	left     int                      // rounds until a trial may begin, with the one that runs; negative: it may
+	runs     int                      // of the batch
+	since    int                      // plain passes since the last one with drafts
+	price    float64                  // tokens that the time of one level is worth: those of the choice in that time
+	rows     [1 + MaxCopy]float64     // cost of a pass with a number of drafts for each run, in tokens of a run
 
 	// Scratch of Choose.
 	offers     []offer     // by run
@@ -68,6 +69,7 @@ const (
 	horizon     = 60    // rounds in which a candidate that is better is used
 	leastGain   = 0.2   // rounds, of a trial
 	trialRounds = 2     // a plain pass after drafts is not typical; the next one is
+	settling    = 4     // plain passes after drafts that take longer
 	plainRounds = 16    // without drafts, after which not every round has a choice, and without a choice then: copies that pay begin later
 	choiceShare = 0.002 // of the time of passes, which choices may take then
 )
@@ -94,12 +96,16 @@ func (c *Controller) Report(r *Record, o Outcome) {
 	})
 }
 
-// ObservePass reports a pass over a number of rows, none of a prompt. took is 0 if it was not measured. A plain pass right after
-// drafts takes longer than others, so its time does not count.
+// ObservePass reports a pass over a number of rows, none of a prompt. took is 0 if it was not measured. Plain passes take longer soon
+// after drafts.
 func (c *Controller) ObservePass(rows int, took time.Duration) {
-	after := c.drafted
-	if c.drafted = rows > c.runs; after && !c.drafted {
-		took = 0
+	c.since++
+	switch {
+	case rows > c.runs:
+		c.since = 0
+	case c.since <= settling:
+		c.ObserveAfter(rows, took)
+		return
 	}
 	c.Model.ObservePass(rows, took)
 }
@@ -212,6 +218,9 @@ func (c *Controller) begin(batch []Run) {
 
 // age counts the rounds of sources without drafts, and forgets.
 func (c *Controller) age(batch []Run) {
+	for s := range c.gained {
+		c.gained[s].fade(idleRate)
+	}
 	for s := range c.accepted {
 		for j := range c.accepted[s] {
 			c.accepted[s][j].fade(idleRate)

@@ -52,7 +52,9 @@ type simulation struct {
 	first   float64                            // how much slower the first pass of a size is; 0: not
 	choice  float64                            // milliseconds of choosing
 	again   float64                            // milliseconds of a row that waits until the head drafts again, at most 24 of a run
-	after   float64                            // how much slower a plain pass right after drafts is; 0: not
+	after   float64                            // how much slower plain passes right after drafts are; 0: not
+	slow    int                                // so many plain passes after drafts are slower; 0: one
+	turns   int                                // so many rounds in turns are plain by request
 	records bool                               // the first pass of a size is recorded and the second makes a graph: their times are not reported
 	replay  float64                            // how much slower the first measured pass of a size is then; 0: not
 	replays int                                // measured passes that are slower, beside the first
@@ -202,7 +204,7 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 	if s.prompt > 0 {
 		c.ObservePrompt(0, 300, time.Duration(s.prompt*1e6))
 	}
-	seen, drafted := map[int]int{}, false // passes by size
+	seen, settling := map[int]int{}, 0 // passes by size
 	// Measurements and texts are random by round and position: they do not depend on what is chosen.
 	measured := func(round, kind int, ms, speed float64) time.Duration {
 		rng := rand.New(rand.NewPCG(seed, uint64(round<<4+kind)))
@@ -229,7 +231,13 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		for i := range batch {
 			batch[i] = Run{Depth: MaxCopy, Sources: s.offered(seed, ids[i], made[i])}
 		}
-		rests := c.Rests(len(batch))
+		off := s.turns > 0 && round/s.turns%2 == 0
+		if off {
+			for i := range batch {
+				records[i], ids[i], made[i] = &Record{}, birth(), 0
+			}
+		}
+		rests := off || c.Rests(len(batch))
 		if rests {
 			clear(batch)
 			clear(waiting)
@@ -271,10 +279,12 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		if seen[rows] >= 2 && seen[rows] <= 2+s.replays && s.replay > 0 {
 			pass *= s.replay
 		}
-		if drafted && rows == len(batch) && s.after > 0 {
+		if settling > 0 && rows == len(batch) && s.after > 0 {
 			pass *= s.after
 		}
-		drafted = rows > len(batch)
+		if settling--; rows > len(batch) {
+			settling = max(s.slow, 1)
+		}
 		took := measured(round, 0, pass, speed)
 		if seen[rows] < 2 && s.records {
 			took = 0
@@ -295,6 +305,9 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 			if made[i] += 1 + accepted; s.length > 0 && made[i] >= s.length {
 				records[i], ids[i], made[i] = &Record{}, birth(), 0
 			}
+		}
+		if off {
+			continue
 		}
 		part := min(round/early, 1)
 		ideal[part] += tokens / s.best(round, len(batch))
@@ -402,6 +415,11 @@ func simulations() []simulation {
 		{name: "8: embedded", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.07, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 100},
 		{name: "16: embedded", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(16), noise: 0.08, after: 1.12, first: 1.5, choice: 0.24, again: 0.025, prob: calibrated, length: 100},
 		{name: "8: embedded, good head", verify: embedded, head: small, accepts: good, prompt: 300, size: always(8), noise: 0.08, after: 1.1, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 100},
+		{name: "8: embedded, copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.1, first: 1.5, choice: 0.3, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.3, copied: []float64{0.75, 0.85}}},
+		{name: "16: embedded, copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(16), noise: 0.08, after: 1.12, first: 1.5, choice: 0.4, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.3, copied: []float64{0.75, 0.85}}},
+		{name: "8: in turns, copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.1, slow: 4, first: 1.5, choice: 0.3, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.6, copied: []float64{0.75, 0.85}}, turns: 64},
+		{name: "8: in turns, bad copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.1, slow: 4, first: 1.5, choice: 0.3, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.6, copied: []float64{0.65, 0.75}}, turns: 64},
+		{name: "8: in turns, good head", verify: embedded, head: small, accepts: good, prompt: 300, size: always(8), noise: 0.08, after: 1.1, slow: 4, first: 1.5, choice: 0.3, again: 0.025, prob: calibrated, length: 100, turns: 64},
 		{name: "4: after drafts", verify: cpu, head: slow, accepts: fair, size: always(4), noise: 0.08, after: 1.2, length: 100},
 		{name: "1: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
 	}
@@ -427,7 +445,7 @@ func TestWorlds(t *testing.T) {
 		if plain > 0.99 {
 			least = 0.98
 		}
-		if plain > 0.99 && s.choice > 0 { // that of each round would take more than 1 %
+		if plain > 0.99 && s.choice > 0 && s.turns == 0 { // that of each round would take more than 1 %
 			least = 0.99
 		}
 		t.Logf("%-36s plain %.3f  first %.3f  later %.3f", s.name, plain, first, later)
@@ -451,6 +469,9 @@ func contests() []simulation {
 		return func(_, tokens int) float64 { return ms * (0.8 + 0.02*float64(tokens)) }
 	}
 	calibrated := func(a, _ float64) float64 { return a }
+	embedded := points(1, 0.45, 2, 0.5, 4, 0.62, 8, 1, 10, 1.11, 12, 1.22, 16, 1.6, 24, 2.15, 32, 2.6, 48, 4.5)
+	small := func(d, runs int) float64 { return float64(d) * (0.7 + 0.28*float64(runs)) }
+	good := []float64{0.708, 0.735, 0.744}
 	published, head, code, prose := []float64{0.75}, []float64{0.66}, []float64{0.9}, []float64{0.4}
 	worlds := []simulation{
 		{name: "1: published, gpu", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.1, prose, 0, false}, size: always(1), noise: 0.01},
@@ -465,6 +486,8 @@ func contests() []simulation {
 		{name: "1: good first drafts", verify: gpu, head: step(0.5), accepts: []float64{0.85, 0.5, 0.3}, rivals: rivals{call(1.2), []float64{0.7, 0.8, 0.85}, 0.1, prose, 0, false}, size: always(1), noise: 0.01},
 		{name: "1: edits", verify: gpu, head: step(0.5), accepts: head, rivals: rivals{call(1.2), published, 0.9, []float64{0.95}, 0, false}, size: always(1), noise: 0.05},
 		{name: "2: code", verify: cpu, head: step(1.1), accepts: published, rivals: rivals{call(3), []float64{0.8}, 0.5, code, 0, false}, size: always(2), noise: 0.1},
+		{name: "1: embedded", verify: embedded, head: small, accepts: good, rivals: rivals{func(runs, _ int) float64 { return 3.5 + 0.3*float64(runs) }, []float64{0.7, 0.7, 0.6, 0.5}, 0.2, prose, 8, false}, size: always(1), noise: 0.1, again: 0.025, after: 1.07, slow: 3, prob: calibrated},
+		{name: "4: embedded", verify: embedded, head: small, accepts: good, rivals: rivals{func(runs, _ int) float64 { return 3.5 + 0.3*float64(runs) }, []float64{0.7, 0.7, 0.6, 0.5}, 0.2, prose, 8, false}, size: always(4), noise: 0.1, again: 0.025, after: 1.07, slow: 3, prob: calibrated},
 		{name: "8: nothing pays", verify: linear(0.4), head: step(2), accepts: []float64{0.3}, rivals: rivals{call(8), []float64{0.3}, 0.1, []float64{0.2}, 0, false}, size: always(8), noise: 0.1},
 	}
 	// An H200 with drafters whose chances are published: of a block of 8, and a head.
