@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -9,9 +10,13 @@ import (
 	"github.com/foretoken/foretoken/internal/filetest"
 )
 
-// The first two commands of the README work in a fresh clone. The first one is run here as the README spells it;
-// continuous integration runs the second one.
+// The first two commands of the README work in a fresh clone. The arguments of the first one are run here, by this program,
+// which go run would link once more; continuous integration runs the second one.
 func TestReadmeCommands(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Chdir("../..")
 	text := filetest.Read(t, "README.md")
 	blocks := regexp.MustCompile("(?s)```\n(.*?)\n```").FindAllSubmatch(text, 2)
@@ -25,7 +30,8 @@ func TestReadmeCommands(t *testing.T) {
 	if want := []string{"go", "run", "./cmd/foretoken"}; len(words) < 4 || strings.Join(words[:3], " ") != strings.Join(want, " ") {
 		t.Fatalf("the first command of README.md is %q, want one that begins with %q", words, want)
 	}
-	run := exec.Command(words[0], words[1:]...)
+	run := exec.CommandContext(t.Context(), program, words[3:]...)
+	run.Env = append(os.Environ(), asProgram+"=1")
 	var out, log strings.Builder
 	run.Stdout, run.Stderr = &out, &log
 	if err := run.Run(); err != nil || len(strings.Fields(out.String())) < 3 {

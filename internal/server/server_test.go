@@ -48,7 +48,7 @@ func (l *logBuffer) String() string {
 
 // tiny is the embedded model as tests serve it.
 func tiny() Model {
-	return Model{Name: "tiny", Path: foretoken.Tiny, Options: foretoken.Options{KVMemory: 256 << 20, Threads: 1}}
+	return Model{Name: "tiny", Path: foretoken.Tiny, Options: foretoken.Options{KVMemory: 256 << 20, Threads: 1, Speculation: foretoken.Speculation{NoSelfTest: true}}}
 }
 
 // start serves the embedded model, with the changes of change.

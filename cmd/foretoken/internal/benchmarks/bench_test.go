@@ -24,6 +24,24 @@ func TestBenchMeasuresWithoutInstructionSets(t *testing.T) {
 	}
 }
 
+func TestKernelsAreATable(t *testing.T) {
+	r := &bench.KernelReport{Device: "cpu", ReadGBs: 20, Kernels: []bench.Kernel{{Type: "zero-point", Passes: []bench.Pass{
+		{Rows: 1, Seconds: 0.0005, GBs: 18, OfRead: 0.9, OfOne: 1, GOps: 60}, {Rows: 8, Seconds: 0.001, GBs: 9, OfRead: 0.45, OfOne: 2, GOps: 240},
+	}}}}
+	var out strings.Builder
+	cmd := &cobra.Command{}
+	cmd.SetOut(&out)
+	err := newBenchFlags(1).print(cmd, r, func(w io.Writer) { printKernels(w, r) })
+	if want := `cpu, memory reads at 20.0 GB/s
+
+type        rows        ms      GB/s   of read   of one row     Gop/s
+zero-point     1     0.500      18.0      0.90         1.00        60
+zero-point     8     1.000       9.0      0.45         2.00       240
+`; err != nil || out.String() != want {
+		t.Errorf("error %v, printed\n%swant\n%s", err, out.String(), want)
+	}
+}
+
 func TestBenchTableThatCannotBeWrittenIsAnError(t *testing.T) {
 	broken, err := os.Open(os.DevNull) // for reading
 	if err != nil {

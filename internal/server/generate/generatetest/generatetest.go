@@ -75,7 +75,7 @@ func Open(more ...string) (h *generate.Service, end func() error, err error) {
 	library := library.New(library.Options{
 		Names: func() []string { return append([]string{Tiny, Thinker}, more...) },
 		Load: func(ctx context.Context, name string) (*foretoken.Model, error) {
-			o := foretoken.Options{Threads: 1, Context: Context, KVMemory: 256 << 20, MaxQueue: 64}
+			o := foretoken.Options{Threads: 1, Context: Context, KVMemory: 256 << 20, MaxQueue: 64, Speculation: foretoken.Speculation{NoSelfTest: true}}
 			switch name {
 			case Tiny:
 			case Slow:
