@@ -15,10 +15,10 @@ ARCHIVES  := $(PLATFORMS) linux/amd64:cuda linux/arm64:cuda windows/amd64:cuda l
 # each processor and each build tag once. All platforms: make cross.
 VARIANTS := linux/arm64:emulated,cuda,long,vulkan darwin/arm64:noasm,noembed,cuda,vulkan windows/amd64:cuda,evex,vulkan
 
-# Tests compute on one processor each, and as many packages run beside each other: threads of the
-# models in tests spend most of their time waiting for each other. Tests that are about threads
-# say how many.
-JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
+# Tests compute on one processor each, and as many packages and one more run beside each other: threads of the
+# models in tests spend most of their time waiting for each other, and tests of programs and servers wait for
+# those. Tests that are about threads say how many.
+JOBS ?= $(shell expr 1 + `getconf _NPROCESSORS_ONLN`)
 
 # Packages with a list of tests for the race detector.
 RACE_PACKAGES := . $(patsubst %/race_test.go,./%,$(filter-out race_test.go,$(shell git ls-files --cached --others --exclude-standard '*race_test.go' 2>/dev/null)))
