@@ -72,7 +72,7 @@ func kernelsDigest(kernels fs.FS, code ...fs.FS) (string, error) {
 				return err
 			}
 			data, err := fs.ReadFile(files, name)
-			h.Write(fmt.Appendf(nil, "%d %s %x\n", i, name, sha256.Sum256(data)))
+			_, _ = fmt.Fprintf(h, "%d %s %x\n", i, name, sha256.Sum256(data))
 			return err
 		}))
 	}
