@@ -341,7 +341,7 @@ func forcedWith(b *testing.B, m *headed, pool *state.Pool, parts []*forced) {
 					plain, drafted, ratio, depths = append(plain, p), append(drafted, g), append(ratio, g/p), append(depths, d)
 				}
 				if *forcedLog {
-					logChoices(b, &e.drafting.controller, passes, parts)
+					logChoices(b.Name(), &e.drafting.controller, passes, parts)
 				}
 				b.ReportMetric(middle(plain), "plain-tok/s")
 				b.ReportMetric(middle(drafted), "mtp-tok/s")

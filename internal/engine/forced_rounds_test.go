@@ -125,13 +125,14 @@ func (s *times) String() string {
 	return fmt.Sprintf("%d times %.0f µs", s.n, s.took.Seconds()*1e6/float64(s.n))
 }
 
-// logChoices prints the times of passes and of calls of drafters, and those that the controller expects.
-func logChoices(b *testing.B, c *spec.Controller, passes map[int]*times, parts []*forced) {
-	b.Helper()
+// logChoices prints the times of passes and of calls of drafters, and those that the controller expects. Logs of benchmarks are
+// cut after ten lines.
+func logChoices(name string, c *spec.Controller, passes map[int]*times, parts []*forced) {
 	noted.Lock()
 	defer noted.Unlock()
+	fmt.Println("choices of", name)
 	for _, rows := range slices.Sorted(maps.Keys(passes)) {
-		b.Logf("pass of %d rows: %v, expected %.0f", rows, passes[rows], 1e6*c.Level()*c.Pass(rows))
+		fmt.Printf("  pass of %d rows: %v, expected %.0f\n", rows, passes[rows], 1e6*c.Level()*c.Pass(rows))
 	}
 	for k, p := range parts {
 		for _, key := range slices.SortedFunc(maps.Keys(p.calls), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
@@ -139,7 +140,7 @@ func logChoices(b *testing.B, c *spec.Controller, passes map[int]*times, parts [
 			if c.Blocks[k] > 0 {
 				steps = min(steps, 1)
 			}
-			b.Logf("drafter %d, depth %d, %d draft tokens: %v, expected %.0f", k, key[0], key[1], p.calls[key], 1e6*c.Level()*c.Draft(k, steps, key[1], 0))
+			fmt.Printf("  drafter %d, depth %d, %d draft tokens: %v, expected %.0f\n", k, key[0], key[1], p.calls[key], 1e6*c.Level()*c.Draft(k, steps, key[1], 0))
 		}
 	}
 }
