@@ -217,9 +217,13 @@ func (r *DecodeReport) Plots() []Plot {
 		list = append(list, Plot{fmt.Sprintf("decode-total-%d", i+1), c.SVG()})
 	}
 	add := func(name string, c plot.Lines) { list = append(list, Plot{name, c.SVG()}) }
-	add("decode-temperature", r.byTemperature())
-	add("decode-batch", r.byBatch())
-	add("decode-context", r.byContext())
+	rule, batch, context := r.rules()[0], r.batches()[0], r.contexts()[0]
+	add("decode-temperature", speedups("Speedup by temperature, rule "+rule, "temperature", "batch", r.batches(), r.temperatures(),
+		func(batch int, temperature float64) float64 { return r.speedup(temperature, batch, context) }))
+	add("decode-batch", speedups("Speedup by batch size, rule "+rule, "batch size", "temperature", r.temperatures(), r.batches(),
+		func(temperature float64, batch int) float64 { return r.speedup(temperature, batch, context) }))
+	add("decode-context", speedups(fmt.Sprintf("Speedup by context, rule %s, batch %d", rule, batch), "tokens of context", "temperature", r.temperatures(), r.contexts(),
+		func(temperature float64, context int) float64 { return r.speedup(temperature, batch, context) }))
 	acceptance := r.acceptance()
 	list = append(list, Plot{"decode-acceptance", acceptance.SVG()})
 	add("decode-cost", r.costLines())
@@ -251,40 +255,13 @@ func (r *DecodeReport) totalBars() []plot.Bars {
 	return list
 }
 
-// byTemperature, byBatch and byContext draw the speedup of the best depth under the first rule.
-func (r *DecodeReport) byTemperature() plot.Lines {
-	rule := r.rules()[0]
-	c := plot.Lines{Title: "Speedup by temperature, rule " + rule, X: "temperature", Y: "times plain", Rule: 1}
-	for _, batch := range r.batches() {
-		s := plot.Series{Name: fmt.Sprintf("batch %d", batch)}
-		for _, temperature := range r.temperatures() {
-			s.Points = append(s.Points, plot.Point{X: temperature, Y: r.speedup(temperature, batch, r.contexts()[0])})
-		}
-		c.Series = append(c.Series, s)
-	}
-	return c
-}
-
-func (r *DecodeReport) byBatch() plot.Lines {
-	rule := r.rules()[0]
-	c := plot.Lines{Title: "Speedup by batch size, rule " + rule, X: "batch size", Y: "times plain", Rule: 1}
-	for _, temperature := range r.temperatures() {
-		s := plot.Series{Name: fmt.Sprintf("temperature %g", temperature)}
-		for _, batch := range r.batches() {
-			s.Points = append(s.Points, plot.Point{X: float64(batch), Y: r.speedup(temperature, batch, r.contexts()[0])})
-		}
-		c.Series = append(c.Series, s)
-	}
-	return c
-}
-
-func (r *DecodeReport) byContext() plot.Lines {
-	batch := r.batches()[0]
-	c := plot.Lines{Title: fmt.Sprintf("Speedup by context, rule %s, batch %d", r.rules()[0], batch), X: "tokens of context", Y: "times plain", Rule: 1}
-	for _, temperature := range r.temperatures() {
-		s := plot.Series{Name: fmt.Sprintf("temperature %g", temperature)}
-		for _, context := range r.contexts() {
-			s.Points = append(s.Points, plot.Point{X: float64(context), Y: r.speedup(temperature, batch, context)})
+// speedups draws the speedup of the best depth under the first rule: a series for each of names, with a point for each of xs.
+func speedups[N, X int | float64](title, x, name string, names []N, xs []X, speedup func(N, X) float64) plot.Lines {
+	c := plot.Lines{Title: title, X: x, Y: "times plain", Rule: 1}
+	for _, n := range names {
+		s := plot.Series{Name: fmt.Sprintf("%s %v", name, n)}
+		for _, at := range xs {
+			s.Points = append(s.Points, plot.Point{X: float64(at), Y: speedup(n, at)})
 		}
 		c.Series = append(c.Series, s)
 	}

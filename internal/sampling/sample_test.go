@@ -36,20 +36,26 @@ func TestSamplerEqualsReference(t *testing.T) {
 			if r.IntN(30) == 0 {
 				row[r.IntN(vocab)] = float32(math.Inf(1))
 			}
-			before := slices.Clone(row)
 			want := refDist(o, prompt, said, row)
-			d := s.Dist(row, nil)
-			if got, want := s.Draw(d), refDraw(o, len(said), want); got != want {
-				t.Fatalf("case %d: drew %d, want %d\noptions %+v", i, got, want, o)
-			}
-			checkDist(t, d, want, vocab)
-			if !slices.EqualFunc(row, before, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
-				t.Fatalf("case %d: Dist modified the logits", i)
-			}
+			checkDraw(t, i, o, s, row, nil, want, refDraw(o, len(said), want))
 			id := int32(r.IntN(vocab))
 			s.Accept(id)
 			said = append(said, id)
 		}
+	}
+}
+
+// checkDraw compares the distribution of a row and the token drawn from it, in case i with options o. The row stays as it is.
+func checkDraw(t *testing.T, i int, o sample.Options, s *Sampler, row []float32, ahead []int32, want []refToken, drawn int32) {
+	t.Helper()
+	before := slices.Clone(row)
+	d := s.Dist(row, ahead)
+	if got := s.Draw(d); got != drawn {
+		t.Fatalf("case %d: drew %d, want %d\noptions %+v", i, got, drawn, o)
+	}
+	checkDist(t, d, want, len(row))
+	if !slices.EqualFunc(row, before, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
+		t.Fatalf("case %d: Dist modified the logits", i)
 	}
 }
 

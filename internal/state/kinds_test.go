@@ -122,8 +122,8 @@ func TestLayoutsAreEqualByKinds(t *testing.T) {
 	}
 }
 
-// FuzzReadSnapshotOfKinds reads bytes as a snapshot of a random layout.
-func FuzzReadSnapshotOfKinds(f *testing.F) {
+// FuzzReadSnapshot reads bytes as a snapshot of a random layout.
+func FuzzReadSnapshot(f *testing.F) {
 	p := NewPool(backendtest.Open(f, backend.Options{Threads: 1}), 1<<22)
 	for seed := range uint64(8) {
 		l := randomLayout(rand.New(rand.NewPCG(seed, 0)))
@@ -152,6 +152,7 @@ func FuzzReadSnapshotOfKinds(f *testing.F) {
 		f.Add(seed, data)
 		f.Add(seed, data[:len(data)/2])
 	}
+	f.Add(uint64(0), []byte{3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, seed uint64, data []byte) {
 		x, err := p.ReadSnapshot(randomLayout(rand.New(rand.NewPCG(seed, 0))), data, func(int, int) (*Block, error) { return nil, ErrFull })
 		if err == nil {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
-	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
@@ -589,38 +588,4 @@ func TestReadSnapshotRefusesMalformedBytes(t *testing.T) {
 	if n := p.Used(); n != 0 {
 		t.Errorf("%d bytes in use after refusals", n)
 	}
-}
-
-func FuzzReadSnapshot(f *testing.F) {
-	b := backendtest.Open(f, backend.Options{Threads: 1})
-	p := NewPool(b, 1<<20)
-	s, err := p.Open(toyLayout)
-	if err != nil {
-		f.Fatal(err)
-	}
-	snap, err := s.Save()
-	if err != nil {
-		f.Fatal(err)
-	}
-	data, err := snap.AppendTo(nil)
-	if err != nil {
-		f.Fatal(err)
-	}
-	snap.Close()
-	s.Close()
-	f.Add(data)
-	f.Add([]byte{3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		x, err := p.ReadSnapshot(toyLayout, data, nil)
-		if err == nil {
-			again, err := x.AppendTo(nil)
-			if err != nil || !slices.Equal(again, data) {
-				t.Errorf("%d bytes are read as %d; error %v", len(data), len(again), err)
-			}
-			x.Close()
-		}
-		if n := p.Used(); n != 0 {
-			t.Errorf("%d bytes in use", n)
-		}
-	})
 }
