@@ -145,8 +145,22 @@ void main() {
           highs[m] += DOTU(codes.x, u.x) + DOTU(codes.y, u.y) + DOTU(codes.z, u.z) + DOTU(codes.w, u.w);
         }
       }
-      [[unroll]] for (int m = 0; m < QUERIES; m++)
-        if (olds[m] >= 0.0) sums[m] = fused(float(lows[m] + 256 * highs[m]), mores[m], mul(sums[m], olds[m]));
+      uint tested = 0u; // queries whose operations are tested, one after another: the tests are long
+      [[unroll]] for (int m = 0; m < QUERIES; m++) {
+        float x = float(lows[m] + 256 * highs[m]), old = mul(sums[m], olds[m]), sum = fusedPlain(x, mores[m], old);
+        if (olds[m] >= 0.0 && (LEVEL == 2u || LEVEL >= 3u && (small(mores[m]) || small(old) || tiny(sum)))) tested |= 1u << m;
+        else if (olds[m] >= 0.0) sums[m] = sum;
+      }
+      if (tested != 0u)
+        [[dont_unroll]] for (int n = 0; n < QUERIES; n++) {
+          if ((tested >> n & 1u) == 0u) continue;
+          float x = 0.0, sum = 0.0;
+          [[unroll]] for (int m = 0; m < QUERIES; m++)
+            if (m == n) x = float(lows[m] + 256 * highs[m]), sum = sums[m];
+          sum = fused(x, mores[n], mul(sum, olds[n]));
+          [[unroll]] for (int m = 0; m < QUERIES; m++)
+            if (m == n) sums[m] = sum;
+        }
     }
     barrier();
   }
