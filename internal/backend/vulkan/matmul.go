@@ -145,9 +145,24 @@ func (b *Backend) quantize(in *rows, group int) {
 // strip is how many rows a workgroup multiplies.
 const strip = 8
 
-// tile is what a workgroup of a kernel for many rows computes, in units of 16 rows or outputs: high and across are those of a thread or,
-// with cooperative matrices, of a subgroup, of which there are down times beside.
+// tile is what a workgroup of a kernel for many rows computes. high and across are the rows and outputs of a thread, 16 apart, or the
+// matrices of 16 rows and outputs of a subgroup; down and beside are subgroups.
 type tile struct{ high, across, down, beside, buffers int }
+
+// Tiles, large ones first. The large ones are the fastest where there are many of them.
+var (
+	dotTiles    = []tile{{4, 8, 1, 1, 1}, {2, 4, 1, 1, 1}}
+	matrixTiles = []tile{{2, 2, 2, 4, 1}, {1, 2, 4, 2, 2}, {1, 1, 2, 2, 2}}
+)
+
+// manyTiles is how many workgroups a product has before larger tiles are used: the multiprocessors of a large GPU.
+const manyTiles = 128
+
+// groups is how many workgroups a product has.
+func (t tile) groups(rows, tiles int) [3]int {
+	high, across := 16*t.high*t.down, t.across*t.beside
+	return [3]int{(tiles + across - 1) / across, (rows + high - 1) / high, 1}
+}
 
 // tiled reports whether kernels/product_tile.comp multiplies w with many rows.
 func (w *weight) tiled() bool {
@@ -165,33 +180,33 @@ func (b *Backend) withoutMatrices(w *weight, reason string) {
 	b.opts.Log.Warn("vulkan: a weight is multiplied without cooperative matrices, prompts are slower", "device", b.info.Name, "weight", fmt.Sprintf("%dx%d", w.Rows(), w.Cols()), "reason", reason)
 }
 
-// tile is the tile for products of some rows with w.
+// tiles are those of products of many rows with w.
+func (b *Backend) tiles(w *weight) []tile {
+	if b.cooperates(w) {
+		return matrixTiles
+	}
+	return dotTiles
+}
+
+// tile is the tile for a product with w: the largest of which there are many.
 func (b *Backend) tile(w *weight, rows int) tile {
-	if b.tiles != nil {
-		if t := b.tiles(w, rows); t.down == 0 || b.cooperates(w) {
+	list := b.tiles(w)
+	if b.tried > 0 {
+		return list[min(b.tried, len(list))-1]
+	}
+	for _, t := range list {
+		if g := t.groups(rows, w.l.Tiles); g[0]*g[1] >= manyTiles {
 			return t
 		}
 	}
-	if b.cooperates(w) {
-		switch {
-		case rows <= 32:
-			return tile{2, 2, 1, 4, 2}
-		case rows <= 64:
-			return tile{4, 2, 1, 4, 2}
-		}
-		return tile{4, 2, 2, 4, 2}
-	}
-	if rows <= 16 {
-		return tile{high: 1, across: 8, buffers: 1}
-	}
-	return tile{high: 4, across: 8, buffers: 1}
+	return list[len(list)-1]
 }
 
 // tileShared is the shared memory of kernels for tiles.
 const tileShared = 48 << 10
 
-// tileKernel is the name of a tile's kernel for w, and how many groups of 16 rows and outputs a workgroup has.
-func (b *Backend) tileKernel(w *weight, t tile) (name string, rows, outputs int) {
+// tileKernel is the name of a tile's kernel for w.
+func (b *Backend) tileKernel(w *weight, t tile) string {
 	l := &w.l
 	addends := 2 // see kernels/tile.glsl
 	switch {
@@ -200,20 +215,19 @@ func (b *Backend) tileKernel(w *weight, t tile) (name string, rows, outputs int)
 	case l.Kind == kernel.Biased:
 		addends = 0
 	}
-	rows, outputs = t.high*max(1, t.down), t.across*max(1, t.beside)
-	stage := max(64, l.Group)
-	bytes := 16 * (rows + outputs) * (stage + 16 + 8*stage/l.Group) // of a buffer
+	rows, outputs, stage := 16*t.high*t.down, 16*t.across*t.beside, max(64, l.Group)
+	bytes := (rows + outputs) * (stage + 16 + 8*stage/l.Group) // of a buffer
 	if addends == 1 || l.Bits == 8 {
-		bytes += 16 * rows * stage / 4
+		bytes += rows * stage / 4
 	}
 	if t.buffers*bytes > tileShared-1<<11 {
 		t.buffers = 1
 	}
 	form := fmt.Sprintf("%d,%d,%d,%d,%d,%d,%d,%d", l.Bits, l.Group, l.Kind, addends, w.number(), t.buffers, t.high, t.across)
-	if t.down == 0 {
-		return "product_tile:256," + form, rows, outputs
+	if !b.cooperates(w) {
+		return "product_tile:256," + form
 	}
-	return fmt.Sprintf("product_matrix:%d,%s,%d,%d,%d,%d,%d,%d", 32*t.down*t.beside, form, t.down, t.beside, b.matrix, b.places[0], b.places[1], b.places[2]), rows, outputs
+	return fmt.Sprintf("product_matrix:%d,%s,%d,%d,%d,%d,%d,%d", 32*t.down*t.beside, form, t.down, t.beside, b.matrix, b.places[0], b.places[1], b.places[2])
 }
 
 // few is the kernel for products of few rows, or none: see kernels/product_few.comp.
@@ -278,14 +292,16 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 		}
 	}
 	if r.jobs == 0 && in.rows > strip && w.tiled() {
-		tiled, high, across := b.tileKernel(w, b.tile(w, in.rows))
+		t := b.tile(w, in.rows)
+		tiled := b.tileKernel(w, t)
 		if b.cooperates(w) && b.err == nil {
 			if _, err := b.kernel(tiled); err != nil {
 				b.withoutMatrices(w, err.Error())
-				tiled, high, across = b.tileKernel(w, b.tile(w, in.rows))
+				t = b.tile(w, in.rows)
+				tiled = b.tileKernel(w, t)
 			}
 		}
-		explicit(tiled, [3]int{(tiles + across - 1) / across, (in.rows + 16*high - 1) / (16 * high), 1})
+		explicit(tiled, t.groups(in.rows, tiles))
 		return
 	}
 	const most = maxRows / strip * strip

@@ -243,8 +243,8 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 	return errors.New(others + strings.Join(wrong, "; "))
 }
 
-// proofRows are the rows of the products that a proof compares: some for each kernel.
-var proofRows = []int{1, 2, 4, 8, 9, 17, 33, 65}
+// proofRows are the rows of the products that a proof compares: some for each kernel, and for each tile of many rows.
+var proofRows = []struct{ rows, tile int }{{1, 0}, {2, 0}, {4, 0}, {8, 0}, {9, 3}, {33, 2}, {65, 1}}
 
 // proveShape compares products of a weight that was loaded with those of the host, unless weights of its format and shape were compared
 // before, for the first, middle and last outputs.
@@ -295,7 +295,10 @@ func (b *Backend) proveShape(w *weight, c backend.Compute, m *dtype.Matrix) erro
 func (b *Backend) differs(w *weight, shape string, host backend.Backend, own backend.Weight) (string, error) {
 	blocks := (w.Rows() + backend.RowBlock - 1) / backend.RowBlock
 	only := slices.Compact([]int32{0, int32(blocks / 2), int32(blocks - 1)})
-	for _, rows := range proofRows {
+	defer func() { b.tried = 0 }()
+	for _, k := range proofRows {
+		rows := k.rows
+		b.tried = k.tile
 		got, err := productOf(b, w, rows, only)
 		if err != nil {
 			return "", err

@@ -94,7 +94,7 @@ func TestWrongKernelsAreFound(t *testing.T) {
 	said := new(bytes.Buffer)
 	b.opts.Log = slog.New(slog.NewTextHandler(said, nil))
 	b.modules["product_matrix"], b.matrix, b.places = b.modules["product_matrix_emulated"], 32, [3]int{1, 128, 8}
-	b.tiles = func(*weight, int) tile { return tile{1, 2, 2, 2, 2} }
+	smallMatrices(t)
 	right = plant(t, b, "product_matrix", opFMul, opFAdd)
 	for range 2 { // the second finds it in the proof
 		w, err := b.Load(backend.Int8, q)

@@ -105,24 +105,34 @@ func compareTiles(t *testing.T, b *Backend, cases []tileCase, rows []int) {
 
 // TestTilesHaveTheBitsOfTheCPU compares products of many rows by every kernel for them.
 func TestTilesHaveTheBitsOfTheCPU(t *testing.T) {
-	compareTiles(t, open(t), tileCases(t, 300, 384), []int{9, 131})
+	b, cases := open(t), tileCases(t, 300, 384)
+	compareTiles(t, b, cases, []int{9, 131})
+	b.tried = 1
+	compareTiles(t, b, cases[:1], []int{130})
 }
 
 // TestMatricesByDotProducts compares the kernel for cooperative matrices, which are replaced by dot products.
 func TestMatricesByDotProducts(t *testing.T) {
 	b := open(t)
 	b.modules["product_matrix"], b.matrix, b.places = b.modules["product_matrix_emulated"], 32, [3]int{1, 128, 8}
-	b.tiles = func(*weight, int) tile { return tile{1, 2, 2, 2, 2} }
+	smallMatrices(t)
 	compareTiles(t, b, tileCases(t, 300, 384), []int{9, 131})
 }
 
-// variants are tiles to time.
-var variants = []tile{
-	{4, 8, 0, 0, 1}, {4, 8, 0, 0, 2}, {8, 8, 0, 0, 1}, {2, 8, 0, 0, 1}, {2, 4, 0, 0, 1}, {1, 4, 0, 0, 1}, {1, 4, 0, 0, 2}, {1, 2, 0, 0, 1},
-	{4, 2, 2, 4, 2}, {4, 2, 2, 4, 1}, {4, 2, 1, 4, 2}, {4, 2, 1, 4, 1}, {2, 2, 2, 4, 2}, {2, 2, 2, 4, 1}, {2, 4, 2, 2, 2}, {4, 4, 2, 2, 2}, {4, 4, 2, 2, 1}, {2, 4, 4, 2, 2}, {4, 4, 1, 2, 2}, {2, 4, 1, 4, 2},
-	{2, 2, 2, 2, 2}, {2, 2, 2, 2, 1}, {2, 2, 1, 4, 2}, {2, 2, 1, 2, 2}, {1, 2, 2, 4, 2}, {1, 2, 4, 2, 2}, {1, 2, 2, 2, 2}, {1, 4, 2, 2, 2}, {1, 1, 2, 4, 2}, {2, 1, 2, 4, 2}, {1, 1, 2, 2, 2}, {1, 1, 1, 2, 2}, {1, 1, 1, 4, 2},
-	{8, 2, 1, 4, 2}, {2, 2, 4, 4, 1}, {2, 2, 4, 2, 2}, {4, 1, 2, 4, 2}, {4, 1, 1, 8, 2}, {1, 1, 4, 4, 2}, {1, 2, 4, 4, 2},
+// smallMatrices has tiles that fit into the shared memory of lavapipe.
+func smallMatrices(t *testing.T) {
+	own := matrixTiles
+	matrixTiles = []tile{{1, 2, 2, 2, 2}}
+	t.Cleanup(func() { matrixTiles = own })
 }
+
+// variants are tiles to time: dots of them by integer dot products, then those by cooperative matrices.
+var variants = []tile{
+	{4, 8, 1, 1, 1}, {4, 8, 1, 1, 2}, {2, 8, 1, 1, 1}, {2, 4, 1, 1, 1}, {1, 4, 1, 1, 1},
+	{2, 2, 2, 4, 1}, {2, 2, 2, 4, 2}, {4, 2, 1, 4, 1}, {2, 4, 4, 2, 2}, {1, 2, 4, 2, 2}, {1, 2, 4, 2, 1}, {1, 1, 2, 2, 2}, {1, 1, 2, 2, 1},
+}
+
+const dots = 5
 
 // BenchmarkTiles prints microseconds of products of Qwen3.5 9B by variants.
 func BenchmarkTiles(t *testing.B) {
@@ -152,14 +162,16 @@ func BenchmarkTiles(t *testing.B) {
 		}
 		_ = b.Write(x, list)
 		var right []float32
-		for _, v := range variants {
-			if v.down > 0 && depth == 0 {
-				continue
+		for i, v := range variants {
+			if b.matrix = 0; i >= dots {
+				if b.matrix = depth; depth == 0 {
+					break
+				}
 			}
-			b.tiles = func(*weight, int) tile { return v }
+			dotTiles, matrixTiles = []tile{v}, []tile{v}
 			line := fmt.Sprintf("%5dx%-5d %v", shape[0], shape[1], v)
 			for _, n := range []int{16, 32, 64, 128, 512} {
-				high := v.high * max(1, v.down)
+				high := v.high * v.down
 				if 16*high >= 2*n && n > 16 {
 					line += fmt.Sprintf(" %7s", "-")
 					continue

@@ -59,7 +59,7 @@ type Backend struct {
 
 	proof  *proof // nil: none is needed
 	matrix int    // columns of cooperative matrices that are exact; 0: none are used
-	tiles  func(*weight, int) tile
+	tried  int    // of the tiles of products, from 1 on; 0: the fastest
 	places [3]int // where sums of such matrices lie: see kernels/product_matrix.comp
 
 	err error // the first of the operations, until it is reported
