@@ -196,7 +196,7 @@ func TestBatchesFindTheirDepthSoon(t *testing.T) {
 	}
 }
 
-// TestChoicesRest has drafts that cannot pay: after 16 rounds without drafts, the next rounds have no choice, in proportion to
+// TestChoicesRest has drafts that cannot pay: after two rounds without drafts, the next rounds have no choice, in proportion to
 // the time of a choice. Another number of runs ends that, and a trial.
 func TestChoicesRest(t *testing.T) {
 	row := 1.0
@@ -223,7 +223,7 @@ func TestChoicesRest(t *testing.T) {
 		t.Errorf("%d rounds without a choice after %d plain ones", n, plainRounds-1)
 	}
 	choose(c, 2, 1)
-	for ms, want := range map[float64]int{0: 0, 0.03: 0, 0.045: 1, 0.09: 2, 0.41: 10, 100: plainRounds} { // a pass takes 20
+	for ms, want := range map[float64]int{0: 0, 0.03: 0, 0.045: 1, 0.09: 2, 0.41: 10, 100: restRounds} { // a pass takes 20
 		if n := rests(c, 2, time.Duration(ms*1e6)); n != want {
 			t.Errorf("%d rounds without a choice of %v ms, want %d", n, ms, want)
 		}

@@ -22,7 +22,7 @@ import (
 //     drafts only where drafts are known to pay.
 //   - A trial takes another candidate for two rounds: the one that is expected to gain most by it. Two rounds of the
 //     choice follow.
-//   - After 16 rounds without drafts, only some rounds have a choice: choices then take 0.2 % of the time.
+//   - After two rounds without drafts, only some rounds have a choice: choices then take 0.2 % of the time.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
@@ -70,7 +70,8 @@ const (
 	leastGain   = 0.2   // rounds, of a trial
 	trialRounds = 2     // a plain pass after drafts is not typical; the next one is
 	settling    = 4     // plain passes after drafts that take longer
-	plainRounds = 16    // without drafts, after which not every round has a choice, and without a choice then: copies that pay begin later
+	plainRounds = 2     // without drafts, after which not every round has a choice
+	restRounds  = 32    // without a choice at most: copies that pay begin later
 	choiceShare = 0.002 // of the time of passes, which choices may take then
 )
 
@@ -334,10 +335,10 @@ func (c *Controller) late(x *candidate) (took float64) {
 	return took
 }
 
-// Chosen reports the time of Choose and of all that goes with it. Without drafts for long, the next rounds are plain without a choice.
+// Chosen reports the time of Choose and of all that goes with it. After rounds without drafts, the next ones are plain without a choice.
 func (c *Controller) Chosen(took time.Duration) {
 	if c.rest = 0; c.plain >= plainRounds {
-		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), plainRounds))
+		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), restRounds))
 	}
 }
 

@@ -51,6 +51,7 @@ type simulation struct {
 	stops   float64                            // chance that one takes 20 ms longer, since another program has the processor
 	first   float64                            // how much slower the first pass of a size is; 0: not
 	choice  float64                            // milliseconds of choosing
+	chosen  float64                            // how much slower a pass is after a choice; 0: not
 	again   float64                            // milliseconds of a row that waits until the head drafts again, at most 24 of a run
 	after   float64                            // how much slower plain passes right after drafts are; 0: not
 	slow    int                                // so many plain passes after drafts are slower; 0: one
@@ -279,6 +280,9 @@ func (s *simulation) run(seed uint64, early, rounds int) (first, later float64) 
 		if seen[rows] >= 2 && seen[rows] <= 2+s.replays && s.replay > 0 {
 			pass *= s.replay
 		}
+		if !rests && s.chosen > 0 {
+			pass *= s.chosen
+		}
 		if settling > 0 && rows == len(batch) && s.after > 0 {
 			pass *= s.after
 		}
@@ -348,8 +352,8 @@ func simulations() []simulation {
 		return [][]float64{{0.76, 0.75}, {0.62, 0.6}, {0.8, 0.75}, {0.82, 0.8}, {0.8, 0.78}, {0.5, 0.5}}[round/48%6]
 	}
 	return []simulation{
-		{name: "8: embedded, kinds of text", verify: embedded, head: small, accepts: fair, texts: kinds, prompt: 300, size: always(8), noise: 0.03, after: 1.07, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 48},
-		{name: "16: embedded, kinds of text", verify: embedded, head: small, accepts: fair, texts: kinds, prompt: 300, size: always(16), noise: 0.03, after: 1.12, first: 1.5, choice: 0.24, again: 0.025, prob: calibrated, length: 48},
+		{name: "8: embedded, kinds of text", verify: embedded, head: small, accepts: fair, texts: kinds, prompt: 300, size: always(8), noise: 0.03, after: 1.07, first: 1.5, choice: 0.35, chosen: 1.04, again: 0.025, prob: calibrated, length: 48},
+		{name: "16: embedded, kinds of text", verify: embedded, head: small, accepts: fair, texts: kinds, prompt: 300, size: always(16), noise: 0.03, after: 1.12, first: 1.5, choice: 0.5, chosen: 1.08, again: 0.025, prob: calibrated, length: 48},
 		{name: "1: cheap rows, good head", verify: linear(0.03), head: head(0.05, 0), accepts: []float64{0.9}, size: always(1), noise: 0.1},
 		{name: "1: cheap rows, fair head", verify: linear(0.05), head: head(0.15, 0), accepts: []float64{0.73, 0.76, 0.8}, size: always(1), noise: 0.1},
 		{name: "1: expensive head", verify: linear(0.1), head: head(0.35, 0), accepts: []float64{0.7, 0.7, 0.6}, size: always(1), noise: 0.1},
@@ -412,14 +416,14 @@ func simulations() []simulation {
 		{name: "4: h200, two slow passes", verify: h200, head: h200call, accepts: good, size: always(4), noise: 0.01, records: true, replay: 1.5, replays: 1, chained: true, prob: calibrated, length: 192},
 		{name: "4: h200, 2b", verify: h200small, head: call, accepts: good, size: always(4), noise: 0.01, records: true, chained: true, prob: calibrated, length: 192},
 		{name: "1: embedded, stops", verify: embedded, head: small, accepts: good, size: always(1), noise: 0.3, stops: 0.05, first: 1.5, again: 0.025, choice: 0.02, prob: calibrated, length: 100},
-		{name: "8: embedded", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.07, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 100},
-		{name: "16: embedded", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(16), noise: 0.08, after: 1.12, first: 1.5, choice: 0.24, again: 0.025, prob: calibrated, length: 100},
-		{name: "8: embedded, good head", verify: embedded, head: small, accepts: good, prompt: 300, size: always(8), noise: 0.08, after: 1.1, first: 1.5, choice: 0.14, again: 0.025, prob: calibrated, length: 100},
-		{name: "8: embedded, copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.1, first: 1.5, choice: 0.3, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.3, copied: []float64{0.75, 0.85}}},
-		{name: "16: embedded, copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(16), noise: 0.08, after: 1.12, first: 1.5, choice: 0.4, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.3, copied: []float64{0.75, 0.85}}},
-		{name: "8: in turns, copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.1, slow: 4, first: 1.5, choice: 0.3, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.6, copied: []float64{0.75, 0.85}}, turns: 64},
-		{name: "8: in turns, bad copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.1, slow: 4, first: 1.5, choice: 0.3, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.6, copied: []float64{0.65, 0.75}}, turns: 64},
-		{name: "8: in turns, good head", verify: embedded, head: small, accepts: good, prompt: 300, size: always(8), noise: 0.08, after: 1.1, slow: 4, first: 1.5, choice: 0.3, again: 0.025, prob: calibrated, length: 100, turns: 64},
+		{name: "8: embedded", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.07, first: 1.5, choice: 0.35, chosen: 1.04, again: 0.025, prob: calibrated, length: 100},
+		{name: "16: embedded", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(16), noise: 0.08, after: 1.12, first: 1.5, choice: 0.5, chosen: 1.08, again: 0.025, prob: calibrated, length: 100},
+		{name: "8: embedded, good head", verify: embedded, head: small, accepts: good, prompt: 300, size: always(8), noise: 0.08, after: 1.12, slow: 4, first: 1.5, choice: 0.35, chosen: 1.04, again: 0.025, prob: calibrated, length: 100},
+		{name: "8: embedded, copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.1, first: 1.5, choice: 0.35, chosen: 1.04, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.3, copied: []float64{0.75, 0.85}}},
+		{name: "16: embedded, copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(16), noise: 0.08, after: 1.12, first: 1.5, choice: 0.5, chosen: 1.08, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.3, copied: []float64{0.75, 0.85}}},
+		{name: "8: in turns, copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.12, slow: 4, first: 1.5, choice: 0.35, chosen: 1.04, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.6, copied: []float64{0.75, 0.85}}, turns: 64},
+		{name: "8: in turns, bad copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.12, slow: 4, first: 1.5, choice: 0.35, chosen: 1.04, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.6, copied: []float64{0.65, 0.75}}, turns: 64},
+		{name: "8: in turns, good head", verify: embedded, head: small, accepts: good, prompt: 300, size: always(8), noise: 0.08, after: 1.12, slow: 4, first: 1.5, choice: 0.35, chosen: 1.04, again: 0.025, prob: calibrated, length: 100, turns: 64},
 		{name: "4: after drafts", verify: cpu, head: slow, accepts: fair, size: always(4), noise: 0.08, after: 1.2, length: 100},
 		{name: "1: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
 	}
@@ -568,7 +572,7 @@ func TestTrialsCostLittle(t *testing.T) {
 		if s.name != "8: embedded" && s.name != "16: embedded" {
 			continue
 		}
-		s.first, s.choice = 0, 0 // plain passes are slow the first time too
+		s.first, s.choice, s.chosen = 0, 0, 0 // plain passes are slow the first time, and after choices too
 		const seeds = 16
 		mean := 0.0
 		for seed := range uint64(seeds) {
