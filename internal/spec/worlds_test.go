@@ -54,8 +54,8 @@ type simulation struct {
 	chosen  float64                            // how much slower a pass is after a choice; 0: not
 	again   float64                            // milliseconds of a row that waits until the head drafts again, at most 24 of a run
 	after   float64                            // how much slower plain passes right after drafts are; 0: not
-	slow    int                                // so many plain passes after drafts are slower; 0: one
-	turns   int                                // so many rounds in turns are plain by request
+	slow    int                                // plain passes after drafts that are slower; 0: one
+	turns   int                                // rounds that are plain by request, alternating with as many others
 	records bool                               // the first pass of a size is recorded and the second makes a graph: their times are not reported
 	replay  float64                            // how much slower the first measured pass of a size is then; 0: not
 	replays int                                // measured passes that are slower, beside the first
