@@ -99,9 +99,7 @@ func (m *Machine) Alloc(bytes int64) (uint64, error) {
 	m.used += bytes
 	words := (bytes + 3) / 4
 	a := &allocation{data: make([]byte, bytes), used: make([]usage, words)}
-	for i := range a.data {
-		a.data[i] = 0xa5 // as good as any
-	}
+	fillBytes(a.data, 0xa5) // as good as any
 	m.allocations = append(m.allocations, a)
 	return uint64(len(m.allocations)) << placeBits, nil
 }
@@ -164,8 +162,12 @@ func (m *Machine) Copy(to, from uint64, bytes int64) error {
 // Set fills memory with a byte.
 func (m *Machine) Set(address uint64, value byte, bytes int64) error {
 	to, err := m.at(address, bytes)
-	for i := range to {
-		to[i] = value
-	}
+	fillBytes(to, value)
 	return err
+}
+
+func fillBytes(to []byte, value byte) {
+	for n := copy(to, []byte{value}); n < len(to); n *= 2 {
+		copy(to[n:], to[:n])
+	}
 }
