@@ -116,13 +116,14 @@ func TestMatricesByDotProducts(t *testing.T) {
 	b := open(t)
 	b.modules["product_matrix"], b.matrix, b.places = b.modules["product_matrix_emulated"], 32, [3]int{1, 128, 8}
 	smallMatrices(t)
-	compareTiles(t, b, tileCases(t, 300, 384), []int{9, 131})
+	cases := tileCases(t, 300, 384)
+	compareTiles(t, b, []tileCase{cases[0], cases[2]}, []int{131}) // without sums of codes and with them
 }
 
 // smallMatrices has tiles that fit into the shared memory of lavapipe.
 func smallMatrices(t *testing.T) {
 	own := matrixTiles
-	matrixTiles = []tile{{1, 2, 2, 2, 2}}
+	matrixTiles = []tile{{1, 1, 2, 2, 2}}
 	t.Cleanup(func() { matrixTiles = own })
 }
 
