@@ -243,26 +243,14 @@ func (w *weight) few(rows int) string {
 	if l.Kind == kernel.Pointed || l.Zero != 0 {
 		zeroed = 1
 	}
-	own, each := 1, 4
-	if most > 2 {
-		own, each = 2, 1
-	}
-	for each > 1 && fewShared(most, l.Group, own, each) > maxShared {
-		each /= 2
-	}
-	if fewShared(most, l.Group, own, each) > maxShared {
-		own = 1
+	own, each := 1, 1 // outputs of a thread and groups of a chunk, as an H200 is fastest
+	switch {
+	case most == 1:
+		own = 2
+	case most == 2:
+		each = 2
 	}
 	return fmt.Sprintf("product_few:%d,%d,%d,%d,%d,%d,%d", most, l.Bits, l.Group, zeroed, w.number(), own, each)
-}
-
-// maxShared is the shared memory of a workgroup that every device has.
-const maxShared = 32 << 10
-
-// fewShared is the shared memory of kernels/product_few.comp.
-func fewShared(rows, group, own, each int) int {
-	chunk := 256 / (16 / own) * each
-	return chunk*(group*min(rows, 4)+(8+4+64)*rows+128) + 4
 }
 
 // multiply launches a product: of all rows with a matrix, or of jobs.
