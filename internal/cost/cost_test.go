@@ -102,6 +102,27 @@ func TestAccidentsDoNotCount(t *testing.T) {
 	near(t, "level after it", m.Level(), level, 0.1)
 }
 
+// TestPassesAfterOthersHaveAFactor has passes over two rows take 1.2 times as long soon after passes over four. Steady ones show that,
+// then one after others tells the same as a steady one.
+func TestPassesAfterOthersHaveAFactor(t *testing.T) {
+	m := measured(rand.New(rand.NewPCG(9, 10)), 40, 0.02, 1)
+	for range 40 {
+		m.ObservePass(4, ms(13))
+		m.ObserveAfter(2, ms(1.2*11))
+		m.ObservePass(2, ms(11))
+	}
+	near(t, "cost of two rows over four", m.Pass(2)/m.Pass(4), 11.0/13, 0.01)
+	level := m.Level()
+	for range 20 {
+		m.ObserveAfter(2, ms(1.2*11))
+	}
+	near(t, "level", m.Level(), level, 0.01)
+	near(t, "cost after passes after others", m.Pass(2)/m.Pass(4), 11.0/13, 0.02)
+	if steady, after := m.Surprise(4, 2, 2), m.Surprise(2, 4, 2); after >= steady {
+		t.Errorf("passes after others tell as much, %v, as those before them, %v", after, steady)
+	}
+}
+
 // TestFirstPassOfASizeHardlyCounts has it take three times as long as later ones.
 func TestFirstPassOfASizeHardlyCounts(t *testing.T) {
 	m := measured(rand.New(rand.NewPCG(7, 8)), 40, 0.02, 1)
