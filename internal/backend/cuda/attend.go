@@ -22,7 +22,7 @@ const (
 	// few to keep the device busy otherwise. The sums of pages are in a part of the
 	// device's memory; if that is not enough, which depends on the context and so is found by
 	// the kernels, they take their pages one after another.
-	splitRows                 = 32
+	splitRows                 = 64
 	blockRows                 = 128 // splitRows of blocks
 	splitPart                 = 128 // the sums take one in splitPart bytes of the memory
 	splitLeast, splitMost int = 64 << 20, 512 << 20

@@ -16,7 +16,7 @@ const deltaStrip = 32
 // Up to deltaRows rows, none of a sequence with more than deltaLong, a layer of the usual widths is one kernel. Convolutions and norms
 // of more rows take longer on the few multiprocessors that have the heads of a sequence than two more kernels do.
 const (
-	deltaRows = 32
+	deltaRows = 64
 	deltaLong = 16
 )
 

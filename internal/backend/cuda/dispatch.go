@@ -61,6 +61,10 @@ var (
 		_, ok := b.paneled(list)
 		return ok
 	}}
+	inHalves = condition[[]product]{
+		between(maxRelay+1, 2*maxRelay, "row") + ", no experts, panels of 4 bits",
+		func(_ *Backend, list []product) bool { return list[0].inHalves() },
+	}
 	hasFew = condition[[]product]{"the format has kernels for few rows, and their shared memory is available", func(b *Backend, list []product) bool {
 		w, few := list[0].w, list[0].w.forms().few
 		if few == "" {
@@ -94,6 +98,7 @@ var productRules = []rule[[]product]{
 	{kernels: "panel_BITS_COLUMNS_SHAPE", when: []condition[[]product]{groupBlocks, rowsOf(packedRows+1, maxRelay), noExperts, hasPanels}, run: (*Backend).panels},
 	{kernels: "many_BITS_COLUMNS_STRIPS", when: []condition[[]product]{groupBlocks, rowsOf(2*strip+1, maxRelay), allOutputs, noExperts, large}, run: (*Backend).many},
 	{kernels: "relay_BITS_COLUMNS_STRIPS", when: []condition[[]product]{groupBlocks, rowsOf(1, maxRelay)}, run: (*Backend).relay},
+	{when: []condition[[]product]{groupBlocks, inHalves}, most: maxRelay},
 	{kernels: "many_BITS_COLUMNS_STRIPS", when: []condition[[]product]{groupBlocks, rowsOf(maxRelay+1, 0), allOutputs}, run: (*Backend).many},
 	{when: []condition[[]product]{groupBlocks, rowsOf(maxRelay+1, 0)}, most: maxRelay},
 	{kernels: "narrow_TYPE", when: []condition[[]product]{plainFloats, allOutputs, noExperts, narrow}, run: (*Backend).launchNarrow},

@@ -192,7 +192,15 @@ func (p *product) large() bool {
 }
 
 // relayed reports whether p is one of a kernel that multiplies several matrices at once.
-func (p *product) relayed() bool { return p.w.laid() && p.rows <= maxRelay && !p.large() }
+func (p *product) relayed() bool {
+	return p.w.laid() && (p.rows <= maxRelay || p.inHalves()) && !p.large()
+}
+
+// inHalves reports whether p is multiplied as two products of at most maxRelay rows, whose panels take less time than blocks of many:
+// these are too few to fill the device.
+func (p *product) inHalves() bool {
+	return p.rows > maxRelay && p.rows <= 2*maxRelay && p.jobs == 0 && p.w.Bits == 4 && !p.w.tabled && len(p.w.forms().panels) > 0
+}
 
 // maxParts is how many products a relay has at most.
 const maxParts = len(partsParam{}.part)
@@ -240,7 +248,11 @@ func (b *Backend) multiply(list ...product) {
 		return
 	}
 	for from := 0; from < p.rows; from += r.most {
-		b.multiply(p.rowsFrom(from, min(from+r.most, p.rows)))
+		var pieces [maxParts]product
+		for i := range list {
+			pieces[i] = list[i].rowsFrom(from, min(from+r.most, p.rows))
+		}
+		b.multiply(pieces[:len(list)]...)
 	}
 }
 

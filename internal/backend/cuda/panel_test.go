@@ -47,6 +47,9 @@ func TestPanelsEqualCPU(t *testing.T) {
 		rows, outs := f.strips*strip-3, 16*b.info.Multiprocessors*f.least-20
 		sameProduct(t, b, oracle, randomPoints(t, rng, outs, 64*9, 4, 64, dtype.BF16, true), rows, backend.Product{})
 	}
+	for _, rows := range []int{maxRelay + 1, 47, 2 * maxRelay} { // two panels
+		sameProduct(t, b, oracle, randomMatrix(t, rng, 16*b.info.Multiprocessors*3-5, 64*9, 4, 64, dtype.BF16), rows, backend.Product{Add: rows == 47})
+	}
 	for key, forms := range tensors {
 		for _, f := range forms.panels {
 			if name := fmt.Sprintf("%s.panel_%d_64_%s", forms.module, key.bits, f.name); b.functions[name] == nil {
