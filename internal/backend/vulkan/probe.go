@@ -259,6 +259,18 @@ func openDevice(d driver.Driver, i int, info driver.Info, o Options, levels []Le
 		_ = dev.Close() // err came first
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
+	b.again = func() (*Backend, error) {
+		dev, err := d.Open(i)
+		if err != nil {
+			return nil, err
+		}
+		w, err := New(dev, info, Options{Kernels: o.Kernels, Level: b.opts.Level, Slab: 32 << 20, Log: o.Log})
+		if err != nil {
+			return nil, errors.Join(err, dev.Close())
+		}
+		w.matrix, w.places = b.matrix, b.places
+		return w, nil
+	}
 	wrong, _, err := b.probeMatrix()
 	if wrong != "" {
 		b.opts.Log.Warn("vulkan: cooperative matrices of the device are not used", "device", info.Name, "reason", wrong)

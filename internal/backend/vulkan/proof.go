@@ -11,8 +11,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -225,8 +227,8 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 			return err
 		}
 		if what == "" {
-			found := conformance.New(host, true).Only(proven()...).Check(b)
-			if err := b.wait(); err != nil {
+			found, err := b.conform(host)
+			if err != nil {
 				return err
 			}
 			if len(found) == 0 {
@@ -241,6 +243,79 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 		wrong = append(wrong, fmt.Sprintf("level %d: %s", level, what))
 	}
 	return errors.New(others + strings.Join(wrong, "; "))
+}
+
+// provers is how many backends of a device make its proof together.
+const provers = 8
+
+// conform runs the checks of a proof. Most of the time is for compiling kernels, which takes a thread: other backends of the device
+// share the checks.
+func (b *Backend) conform(host backend.Backend) (found []conformance.Finding, err error) {
+	basis := conformance.Names(true)
+	found = conformance.New(host, true).Only(basis...).Check(b)
+	if err := b.wait(); err != nil || len(found) > 0 {
+		return found, err
+	}
+	var parts [][]string // those that use the same kernels are together, and have the same first word
+	for _, name := range proven() {
+		word, _, _ := strings.Cut(name, " ")
+		i := slices.IndexFunc(parts, func(p []string) bool { return strings.HasPrefix(p[0]+" ", word+" ") })
+		switch {
+		case slices.Contains(basis, name):
+		case i < 0:
+			parts = append(parts, []string{name})
+		default:
+			parts[i] = append(parts[i], name)
+		}
+	}
+	// Those that take long begin first.
+	slices.SortStableFunc(parts, func(x, y []string) int {
+		long := []string{"GLU", "Experts", "DeltaNet", "Attend", "MatMul"}
+		return cmp.Compare(slices.Index(long, y[0]), slices.Index(long, x[0]))
+	})
+	list := make(chan []string, len(parts))
+	for _, p := range parts {
+		list <- p
+	}
+	close(list)
+	workers := []*Backend{b}
+	for b.again != nil && len(workers) < min(provers, runtime.GOMAXPROCS(0)) {
+		w, err := b.again()
+		if err != nil {
+			break // fewer make it, too
+		}
+		workers = append(workers, w)
+	}
+	var (
+		all sync.WaitGroup
+		mu  sync.Mutex
+	)
+	for i, w := range workers {
+		all.Go(func() {
+			own, failed := host, error(nil)
+			if i > 0 {
+				own, failed = backend.OpenHost(backend.Options{Threads: 1, Log: b.opts.Log})
+			}
+			var wrong []conformance.Finding
+			for p := range list {
+				if failed == nil && wrong == nil {
+					wrong = conformance.New(own, true).Only(p...).Check(w)
+					failed = w.wait()
+				}
+			}
+			if i > 0 {
+				failed = errors.Join(failed, w.Close())
+				if own != nil {
+					failed = errors.Join(failed, own.Close())
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			found, err = append(found, wrong...), errors.Join(err, failed)
+		})
+	}
+	all.Wait()
+	return found, err
 }
 
 // proofRows are the rows of the products that a proof compares: some for each kernel, and for each tile of many rows.

@@ -57,10 +57,11 @@ type Backend struct {
 	codes      func(group int) string
 	tops       gpu.Tops
 
-	proof  *proof // nil: none is needed
-	matrix int    // columns of cooperative matrices that are exact; 0: none are used
-	tried  int    // of the tiles of products, from 1 on; 0: the fastest
-	places [3]int // where sums of such matrices lie: see kernels/product_matrix.comp
+	proof  *proof                   // nil: none is needed
+	again  func() (*Backend, error) // opens the device once more, at the same level; nil: it cannot be
+	matrix int                      // columns of cooperative matrices that are exact; 0: none are used
+	tried  int                      // of the tiles of products, from 1 on; 0: the fastest
+	places [3]int                   // where sums of such matrices lie: see kernels/product_matrix.comp
 
 	err error // the first of the operations, until it is reported
 }
