@@ -227,7 +227,7 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 			return err
 		}
 		if what == "" {
-			found, err := b.conform(host)
+			found, err := b.conform(host, proven())
 			if err != nil {
 				return err
 			}
@@ -248,16 +248,16 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 // provers is how many backends of a device make its proof together.
 const provers = 8
 
-// conform runs the checks of a proof. Most of the time is for compiling kernels, which takes a thread: other backends of the device
-// share the checks.
-func (b *Backend) conform(host backend.Backend) (found []conformance.Finding, err error) {
+// conform runs checks of a proof. Most of the time is for compiling kernels, which takes a thread: other backends of the device share
+// the checks.
+func (b *Backend) conform(host backend.Backend, names []string) (found []conformance.Finding, err error) {
 	basis := conformance.Names(true)
 	found = conformance.New(host, true).Only(basis...).Check(b)
 	if err := b.wait(); err != nil || len(found) > 0 {
 		return found, err
 	}
 	var parts [][]string // those that use the same kernels are together, and have the same first word
-	for _, name := range proven() {
+	for _, name := range names {
 		word, _, _ := strings.Cut(name, " ")
 		i := slices.IndexFunc(parts, func(p []string) bool { return strings.HasPrefix(p[0]+" ", word+" ") })
 		switch {

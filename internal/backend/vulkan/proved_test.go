@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -128,5 +129,32 @@ func TestWrongKernelsAreFound(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSeveralBackendsProveADevice has two backends share checks, with right kernels and with a wrong one.
+func TestSeveralBackendsProveADevice(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	b, host := open(t), backendtest.CPU(t, backend.Options{Threads: 1})
+	again, opened := b.again, 0
+	for _, wrong := range []bool{false, true} {
+		b.again = func() (*Backend, error) {
+			opened++
+			w, err := again()
+			if wrong && err == nil {
+				plant(t, w, "cap", opFMul, opFAdd)
+			}
+			return w, err
+		}
+		if wrong {
+			defer plant(t, b, "cap", opFMul, opFAdd)()
+		}
+		found, err := b.conform(host, []string{"Gather", "Cap", "Rotate"})
+		if err != nil || wrong != (len(found) == 1 && found[0].Op == "Cap") || !wrong && len(found) > 0 {
+			t.Errorf("wrong %v: findings %v, %v", wrong, found, err)
+		}
+	}
+	if opened != 2 {
+		t.Errorf("%d backends were opened", opened)
 	}
 }
