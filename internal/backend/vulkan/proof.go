@@ -227,7 +227,7 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 			return err
 		}
 		if what == "" {
-			found, err := b.conform(host, proven())
+			found, err := b.conform(host)
 			if err != nil {
 				return err
 			}
@@ -248,23 +248,25 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 // provers is how many backends of a device make its proof together.
 const provers = 8
 
-// conform runs checks of a proof. Most of the time is for compiling kernels, which takes a thread: other backends of the device share
-// the checks.
-func (b *Backend) conform(host backend.Backend, names []string) (found []conformance.Finding, err error) {
+// conform runs the checks of a proof.
+func (b *Backend) conform(host backend.Backend) ([]conformance.Finding, error) {
 	basis := conformance.Names(true)
-	found = conformance.New(host, true).Only(basis...).Check(b)
+	found := conformance.New(host, true).Only(basis...).Check(b)
 	if err := b.wait(); err != nil || len(found) > 0 {
 		return found, err
 	}
+	return b.share(host, slices.DeleteFunc(proven(), func(name string) bool { return slices.Contains(basis, name) }))
+}
+
+// share runs checks. Most of the time is for compiling kernels, which takes a thread: other backends of the device run some of them.
+func (b *Backend) share(host backend.Backend, names []string) (found []conformance.Finding, err error) {
 	var parts [][]string // those that use the same kernels are together, and have the same first word
 	for _, name := range names {
 		word, _, _ := strings.Cut(name, " ")
 		i := slices.IndexFunc(parts, func(p []string) bool { return strings.HasPrefix(p[0]+" ", word+" ") })
-		switch {
-		case slices.Contains(basis, name):
-		case i < 0:
+		if i < 0 {
 			parts = append(parts, []string{name})
-		default:
+		} else {
 			parts[i] = append(parts[i], name)
 		}
 	}

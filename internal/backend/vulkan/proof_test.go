@@ -3,16 +3,19 @@ package vulkan
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
-	_ "github.com/foretoken/foretoken/internal/backend/backendtest" // the CPU, which proofs compare with
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/backend/gpu"
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
 )
@@ -142,6 +145,32 @@ func TestDevicesAreProvenByKernels(t *testing.T) {
 	}
 	if text, refused := described(&info, os.DirFS("kernels"), folder); refused != nil || !strings.Contains(text, "the driver changed from 1 (2,") {
 		t.Errorf("described as %q, %v", text, refused)
+	}
+}
+
+// TestBackendsShareAProof has two backends of a device that computes nothing, and the second cannot be opened a third time: both find
+// what is wrong.
+func TestBackendsShareAProof(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	host := backendtest.CPU(t, backend.Options{Threads: 1})
+	made := 0
+	fresh := func() (*Backend, error) {
+		if made++; made > 2 {
+			return nil, errors.New("no more")
+		}
+		return New(newFake(), driver.Info{Name: "fake"}, Options{Kernels: os.DirFS("kernels"), Slab: 1 << 20, Staging: 1 << 20})
+	}
+	b, err := fresh()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.again = fresh
+	found, err := b.share(host, []string{"GLU", "Cap", "Gather", "LayerNorm"})
+	if err != nil || len(found) == 0 || made != 3 {
+		t.Errorf("findings %v, %v, of %d", found, err, made)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

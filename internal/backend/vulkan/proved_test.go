@@ -149,7 +149,7 @@ func TestSeveralBackendsProveADevice(t *testing.T) {
 		if wrong {
 			defer plant(t, b, "cap", opFMul, opFAdd)()
 		}
-		found, err := b.conform(host, []string{"Gather", "Cap", "Rotate"})
+		found, err := b.share(host, []string{"Gather", "Cap", "Rotate"})
 		if err != nil || wrong != (len(found) == 1 && found[0].Op == "Cap") || !wrong && len(found) > 0 {
 			t.Errorf("wrong %v: findings %v, %v", wrong, found, err)
 		}
