@@ -243,12 +243,9 @@ func (w *weight) few(rows int) string {
 	if l.Kind == kernel.Pointed || l.Zero != 0 {
 		zeroed = 1
 	}
-	own, each := 1, 1 // outputs of a thread and groups of a chunk, as an H200 is fastest
-	switch {
-	case most == 1:
+	own, each := 1, 1 // outputs of a thread and groups of a thread in a chunk, as an H200 is fastest
+	if most == 1 || most == 4 {
 		own = 2
-	case most == 2:
-		each = 2
 	}
 	return fmt.Sprintf("product_few:%d,%d,%d,%d,%d,%d,%d", most, l.Bits, l.Group, zeroed, w.number(), own, each)
 }
