@@ -34,7 +34,7 @@ const (
 
 	// Hand-written lines without tests, and without what is counted apart below. A commit that raises a
 	// limit says what the lines are for; a commit that deletes lines lowers it.
-	maxTreeLines = 134_940
+	maxTreeLines = 134_960
 	maxTestLines = 10_450 // of packages that only tests import
 	maxGenLines  = 14_370 // of programs that write code, which is not counted itself
 

@@ -164,7 +164,7 @@ func (m *Model) observePass(rows int, after float64, took time.Duration) {
 	h[2], h[3] = term{0, 1}, term{states - 1, after}
 	off := exactmath.Log(took.Seconds()/m.Pass(rows)) - m.pass.x[0] - after*m.pass.x[states-1]
 	noise := m.noise + 1/float64(*seen**seen)
-	far := off * off / (m.pass.covariance(&h, &h) + m.noise)
+	far := off * off / (m.pass.variance(&h) + m.noise)
 	m.noise += noiseRate * (max(min(far, outlier*outlier)*m.noise, leastNoise) - m.noise)
 	if m.known = true; far > outlier*outlier {
 		m.pass.p[0][0] += off * off // if the speed has changed the next pass shows it
@@ -265,7 +265,7 @@ func (m *Model) Estimated(rows int) bool {
 func (m *Model) Doubt(a, b int) float64 {
 	m.begin()
 	h := m.relation(a, b)
-	return math.Sqrt(max(m.pass.covariance(&h, &h), 0))
+	return math.Sqrt(m.pass.variance(&h))
 }
 
 // relation is the logarithm of the relation of passes over a and b rows.
@@ -284,7 +284,7 @@ func (m *Model) Surprise(a, b, n int) float64 {
 		found[4] = term{states - 1, 1}
 	}
 	c := m.pass.covariance(&h, &found)
-	return max(c, 0) / math.Sqrt(m.pass.covariance(&found, &found)+m.noise/float64(n))
+	return max(c, 0) / math.Sqrt(m.pass.variance(&found)+m.noise/float64(n))
 }
 
 // Draft is the cost of a call of a drafter, in levels, with a number of steps, total tokens, and rows that it is fed late. A

@@ -34,6 +34,9 @@ func (f *filter) covariance(g, h *sum) (v float64) {
 	return v
 }
 
+// variance is that of the estimate of a sum. Rounding may take it below zero.
+func (f *filter) variance(h *sum) float64 { return max(f.covariance(h, h), 0) }
+
 // update adds a measured sum, off from its expected value. noise is the variance of the measurement.
 func (f *filter) update(h *sum, off, noise float64) {
 	var gain [states]float64
@@ -42,7 +45,7 @@ func (f *filter) update(h *sum, off, noise float64) {
 			gain[i] += t.w * f.p[i][t.i]
 		}
 	}
-	total := f.covariance(h, h) + noise
+	total := f.variance(h) + noise
 	for i := range f.n {
 		g := gain[i] / total
 		f.x[i] += g * off

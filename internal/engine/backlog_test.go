@@ -192,7 +192,7 @@ func TestChoicesRest(t *testing.T) {
 	for _, x := range []struct {
 		cheap, beside int // tokens until drafts pay, and of a second text
 		least, most   int // choices
-	}{{1000, 0, 16, 24}, {60, 0, 16, 44}, {1000, 160, 80, 170}} {
+	}{{1000, 0, 8, 12}, {60, 0, 14, 24}, {1000, 160, 80, 170}} {
 		d := &costly{pausing: pausing{Drafter: m.Drafter()}, pass: time.Microsecond, cheap: len(r.Prompt) + x.cheap}
 		e, err := New(m, pool, Options{Drafter: d})
 		if err != nil {

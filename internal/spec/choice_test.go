@@ -223,7 +223,11 @@ func TestChoicesRest(t *testing.T) {
 		t.Errorf("%d rounds without a choice after %d plain ones", n, plainRounds-1)
 	}
 	choose(c, 2, 1)
+	if n := rests(c, 2, time.Hour); n != 2*plainRounds {
+		t.Errorf("%d rounds without a choice after %d without drafts", n, plainRounds)
+	}
 	for ms, want := range map[float64]int{0: 0, 0.03: 0, 0.045: 1, 0.09: 2, 0.41: 10, 100: restRounds} { // a pass takes 20
+		c.plain = restRounds / 2
 		if n := rests(c, 2, time.Duration(ms*1e6)); n != want {
 			t.Errorf("%d rounds without a choice of %v ms, want %d", n, ms, want)
 		}

@@ -70,8 +70,8 @@ const (
 	leastGain   = 0.2   // rounds, of a trial
 	trialRounds = 2     // a plain pass after drafts is not typical; the next one is
 	settling    = 4     // plain passes after drafts that take longer
-	plainRounds = 2     // without drafts, after which not every round has a choice
-	restRounds  = 32    // without a choice at most: copies that pay begin later
+	plainRounds = 2     // without drafts, after which not every round has a choice; twice as many rounds at most are then without one
+	restRounds  = 32    // without a choice at most, too: copies that pay begin later
 	choiceShare = 0.002 // of the time of passes, which choices may take then
 )
 
@@ -338,7 +338,7 @@ func (c *Controller) late(x *candidate) (took float64) {
 // Chosen reports the time of Choose and of all that goes with it. After rounds without drafts, the next ones are plain without a choice.
 func (c *Controller) Chosen(took time.Duration) {
 	if c.rest = 0; c.plain >= plainRounds {
-		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), restRounds))
+		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), float64(min(2*c.plain, restRounds))))
 	}
 }
 

@@ -430,7 +430,7 @@ func simulations() []simulation {
 }
 
 // TestWorlds compares the controller with the best fixed depth of each world: after 200 rounds it has 0.92 of its rate at
-// least, 0.98 where that is plain decoding, 0.99 where choices take time as well, and 0.98 in the mean of all.
+// least, 0.98 where that is plain decoding, 0.985 where choices take time as well, 0.96 where drafts alternate, and 0.98 in the mean of all.
 func TestWorlds(t *testing.T) {
 	const early, rounds = 200, 800
 	seeds := 2
@@ -450,7 +450,10 @@ func TestWorlds(t *testing.T) {
 			least = 0.98
 		}
 		if plain > 0.99 && s.choice > 0 && s.turns == 0 { // that of each round would take more than 1 %
-			least = 0.99
+			least = 0.985
+		}
+		if s.turns > 0 {
+			least = 0.96
 		}
 		t.Logf("%-36s plain %.3f  first %.3f  later %.3f", s.name, plain, first, later)
 		if mean += later / float64(len(worlds)); later < least {

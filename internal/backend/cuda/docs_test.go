@@ -145,6 +145,9 @@ func TestRulesLaunchWhatTheyName(t *testing.T) {
 					taken[r] = true
 					b.multiply(list...)
 					for _, op := range b.passes.recording.ops {
+						if r.kernels == "" {
+							break // pieces of fewer rows, each by its own rule
+						}
 						launched, first := op.launch.Function.Name(), strings.Split(r.kernels, ", ")[0] // others take operations before them over
 						if len(matches(first, []string{launched})) == 0 {
 							t.Errorf("%s, %d rows, %d tiles: the rule of %s launches %s", name, rows, tiles, r.kernels, launched)

@@ -230,7 +230,10 @@ func (d *Device) find(w *weight, i int) (*dtype.Matrix, error) {
 		case err != nil:
 			return nil, &refusal{text: err.Error()}
 		case ok && formOf(&m) == w.forms[i]:
-			return &m, m.Validate()
+			if err := m.Validate(); err != nil {
+				return nil, &refusal{text: err.Error()}
+			}
+			return &m, nil
 		}
 	}
 	return nil, &refusal{text: fmt.Sprintf(

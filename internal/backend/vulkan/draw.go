@@ -31,8 +31,11 @@ func (b *Backend) Draw(drawn, logits, tokens backend.Tensor, draws []backend.Dra
 // drawRows draws from rows into others that are stride apart.
 func (b *Backend) drawRows(to driver.Ptr, stride int, logits, tokens backend.Tensor, draws []backend.Draw) {
 	rows := len(draws)
+	if rows == 0 {
+		return
+	}
 	parts, how, masks, words := b.draws(logits.Cols, draws)
-	if rows == 0 || b.err != nil {
+	if b.err != nil {
 		return
 	}
 	ids, apart := driver.Ptr(0), 0

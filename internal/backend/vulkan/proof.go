@@ -234,8 +234,8 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 			if len(found) == 0 {
 				return nil
 			}
-			if err := found[0].Err; err != nil && (source{}).Full(err) {
-				return err // another process may have the memory
+			if i := slices.IndexFunc(found, full); i >= 0 {
+				return found[i].Err // another process may have the memory
 			}
 			what = found[0].String()
 		}
@@ -244,6 +244,9 @@ func (b *Backend) attempt(levels []Level, host backend.Backend) error {
 	}
 	return errors.New(others + strings.Join(wrong, "; "))
 }
+
+// full reports whether memory was missing for a check.
+func full(f conformance.Finding) bool { return f.Err != nil && (source{}).Full(f.Err) }
 
 // provers is how many backends of a device make its proof together.
 const provers = 8
@@ -258,9 +261,8 @@ func (b *Backend) conform(host backend.Backend) ([]conformance.Finding, error) {
 	return b.share(host, slices.DeleteFunc(proven(), func(name string) bool { return slices.Contains(basis, name) }))
 }
 
-// share runs checks. Most of the time is for compiling kernels, which takes a thread: other backends of the device run some of them.
-func (b *Backend) share(host backend.Backend, names []string) (found []conformance.Finding, err error) {
-	var parts [][]string // those that use the same kernels are together, and have the same first word
+// together groups checks that use the same kernels, and have the same first word. Those that take long are first.
+func together(names []string) (parts [][]string) {
 	for _, name := range names {
 		word, _, _ := strings.Cut(name, " ")
 		i := slices.IndexFunc(parts, func(p []string) bool { return strings.HasPrefix(p[0]+" ", word+" ") })
@@ -270,53 +272,68 @@ func (b *Backend) share(host backend.Backend, names []string) (found []conforman
 			parts[i] = append(parts[i], name)
 		}
 	}
-	// Those that take long begin first.
-	slices.SortStableFunc(parts, func(x, y []string) int {
-		long := []string{"GLU", "Experts", "DeltaNet", "Attend", "MatMul"}
-		return cmp.Compare(slices.Index(long, y[0]), slices.Index(long, x[0]))
-	})
-	list := make(chan []string, len(parts))
-	for _, p := range parts {
-		list <- p
-	}
-	close(list)
+	long := []string{"GLU", "Experts", "DeltaNet", "Attend", "MatMul"}
+	slices.SortStableFunc(parts, func(x, y []string) int { return cmp.Compare(slices.Index(long, y[0]), slices.Index(long, x[0])) })
+	return parts
+}
+
+// share runs checks. Most of the time is for compiling kernels, which takes a thread: other backends of the device run some of them.
+func (b *Backend) share(host backend.Backend, names []string) (found []conformance.Finding, err error) {
+	parts := together(names)
 	workers := []*Backend{b}
 	for b.again != nil && len(workers) < min(provers, runtime.GOMAXPROCS(0)) {
 		w, err := b.again()
 		if err != nil {
-			break // fewer make it, too
+			b.opts.Log.Debug("vulkan: fewer backends make the proof", "error", err)
+			break
 		}
 		workers = append(workers, w)
 	}
 	var (
-		all sync.WaitGroup
-		mu  sync.Mutex
+		all  sync.WaitGroup
+		mu   sync.Mutex
+		left [][]string // by others, which may have less memory than one alone
 	)
-	for i, w := range workers {
+	take := func() (p []string) { // the next part, unless it is known that the kernels are wrong
+		mu.Lock()
+		defer mu.Unlock()
+		if len(parts) > 0 && err == nil && len(found) == 0 {
+			p, parts = parts[0], parts[1:]
+		}
+		return p
+	}
+	check := func(w *Backend, host backend.Backend, p []string, alone bool) {
+		wrong := conformance.New(host, true).Only(p...).Check(w)
+		failed := w.wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if !alone && (failed != nil || slices.ContainsFunc(wrong, full)) {
+			left = append(left, p)
+			return
+		}
+		found, err = append(found, wrong...), errors.Join(err, failed)
+	}
+	for _, w := range workers[1:] {
 		all.Go(func() {
-			own, failed := host, error(nil)
-			if i > 0 {
-				own, failed = backend.OpenHost(backend.Options{Threads: 1, Log: b.opts.Log})
+			defer func() { _ = w.Close() }() // what it has compared holds
+			own, failed := backend.OpenHost(backend.Options{Threads: 1, Log: b.opts.Log})
+			if failed != nil {
+				return
 			}
-			var wrong []conformance.Finding
-			for p := range list {
-				if failed == nil && wrong == nil {
-					wrong = conformance.New(own, true).Only(p...).Check(w)
-					failed = w.wait()
-				}
+			defer func() { _ = own.Close() }()
+			for p := take(); p != nil && w.err == nil; p = take() {
+				check(w, own, p, false)
 			}
-			if i > 0 {
-				failed = errors.Join(failed, w.Close())
-				if own != nil {
-					failed = errors.Join(failed, own.Close())
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			found, err = append(found, wrong...), errors.Join(err, failed)
 		})
 	}
+	for p := take(); p != nil; p = take() {
+		check(b, host, p, true)
+	}
 	all.Wait()
+	parts = left
+	for p := take(); p != nil; p = take() {
+		check(b, host, p, true)
+	}
 	return found, err
 }
 
