@@ -31,6 +31,7 @@ func (f *frequency) given(prior, weight float64) float64 {
 // costs about as much for one run as for all of them, so all runs have the same drafter. A new drafter has some rounds to itself, in
 // which its costs are measured.
 func (c *Controller) compete() {
+	const few = 8 // rounds with drafts, which count as much as what is expected
 	most := math.Inf(-1)
 	for s := range Source(cost.Drafters) {
 		if c.begun[s] < 4*firstRounds {
@@ -41,7 +42,7 @@ func (c *Controller) compete() {
 			return
 		}
 		gains := c.chances(new(Record), s, 0, c.most(s))
-		if value := c.gained[s].given(c.worth(s, gains[:c.most(s)], 0), 8); value > most {
+		if value := c.gained[s].given(c.worth(s, gains[:c.most(s)], 0), few); value > most {
 			c.drafter, most = s, value
 		}
 	}

@@ -68,7 +68,7 @@ const (
 
 	horizon     = 60    // rounds in which a candidate that is better is used
 	leastGain   = 0.2   // rounds, of a trial
-	trialRounds = 2     // a plain pass after drafts is not typical; the next one is
+	trialRounds = 2     // the first plain pass after drafts is the least typical
 	settling    = 4     // plain passes after drafts that take longer
 	plainRounds = 2     // without drafts, after which not every round has a choice; twice as many rounds at most are then without one
 	restRounds  = 32    // without a choice at most, too: copies that pay begin later

@@ -92,8 +92,8 @@ func (t *Tops) Draws(asks []backend.Ask) []backend.Draw {
 	return t.draws
 }
 
-// Drawn reads what kernels have drawn.
-func (t *Tops) Drawn(asks []backend.Ask, data []byte) {
+// drawn reads what kernels have drawn.
+func (t *Tops) drawn(asks []backend.Ask, data []byte) {
 	for r := range asks {
 		if asks[r].Draw == nil {
 			continue

@@ -72,7 +72,7 @@ func (t *Tops) Ask(src backend.Tensor, asks []backend.Ask) (queries []byte, room
 }
 
 // Answer reads the answers of kernels: one of each row, room listed numbers of each row, and those of single columns. It returns the
-// rows with more numbers to list than there is space for: see Whole. No row is drawn from: see Drawn.
+// rows with more numbers to list than there is space for: see whole. No row is drawn from: see drawn.
 func (t *Tops) Answer(asks []backend.Ask, data []byte, room int) (beyond []int) {
 	t.beyond = t.beyond[:0]
 	le := binary.LittleEndian
@@ -107,8 +107,22 @@ func (t *Tops) Answer(asks []backend.Ask, data []byte, room int) (beyond []int) 
 	return t.beyond
 }
 
-// Whole lists the numbers of row r, which the host has read whole. Its sum and what was drawn stay.
-func (t *Tops) Whole(r int, row []float32, a *backend.Ask) {
+// Read reads what kernels have written: answers up to end, and draws behind them. Rows that have no space are read whole by host.
+func (t *Tops) Read(src backend.Tensor, asks []backend.Ask, data []byte, end, room int, host func(backend.Tensor) ([]float32, error)) ([]backend.Best, error) {
+	beyond := t.Answer(asks, data[:end], room)
+	t.drawn(asks, data[end:])
+	for _, r := range beyond {
+		row, err := host(src.RowRange(r, r+1))
+		if err != nil {
+			return nil, err
+		}
+		t.whole(r, row, &asks[r])
+	}
+	return t.Best[:len(asks)], nil
+}
+
+// whole lists the numbers of row r, which the host has read whole. Its sum and what was drawn stay.
+func (t *Tops) whole(r int, row []float32, a *backend.Ask) {
 	best := &t.Best[r]
 	sum, drawn := best.Sum, best.Drawn
 	t.host.List(best, row[:cmp.Or(a.Cols, len(row))], a)

@@ -41,14 +41,5 @@ func (b *Backend) Top(src backend.Tensor, asks []backend.Ask) ([]backend.Best, e
 	if err != nil {
 		return nil, err
 	}
-	beyond := t.Answer(asks, data[:end], room)
-	t.Drawn(asks, data[end:])
-	for _, r := range beyond {
-		row, err := b.Host(src.RowRange(r, r+1))
-		if err != nil {
-			return nil, err
-		}
-		t.Whole(r, row, &asks[r])
-	}
-	return t.Best[:len(asks)], nil
+	return t.Read(src, asks, data, end, room, b.Host)
 }
