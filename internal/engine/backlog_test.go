@@ -119,10 +119,7 @@ func (d *costly) Plan(batch []spec.Run) {
 	} else {
 		d.early = d.rows
 	}
-	for rows := range 200 {
-		d.c.ObservePass(1+rows%10, d.pass)
-		d.c.ObserveDraft(spec.Computed, []int{1}, 0, price)
-	}
+	tell(d.c, d.pass, price)
 	for i := range batch {
 		batch[i].Sources = spec.Sources(0).With(spec.Computed)
 	}
@@ -144,6 +141,14 @@ func openUntimed(t *testing.T) (*headed, *state.Pool) {
 	t.Helper()
 	u := &untimed{Backend: backendtest.Open(t, backend.Options{})}
 	return load(t, golden.Dir(t, "tiny"), model.Options{}, u), state.NewPool(u, 1<<30)
+}
+
+// tell has a controller know the time of passes, whatever their rows, and of a computed draft.
+func tell(c *spec.Controller, pass, draft time.Duration) {
+	for rows := range 200 {
+		c.ObservePass(1+rows%10, pass)
+		c.ObserveDraft(spec.Computed, []int{1}, 0, draft)
+	}
 }
 
 // TestIdleHeadIsNotFedPrompts has a prompt after a text for which drafts did not pay: the head is fed none of it. When

@@ -5,7 +5,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -75,11 +78,12 @@ func turns(t *testing.T, m *headed, b *state.Pool, tokens int) (list []answered,
 
 // TestLongCopiesChangeNothing drafts copies and blocks of up to 31 tokens, right and wrong ones, in batches, with rounds
 // of few rows, with a cache, and with memory that is enough for deepened states, for some of them or for none. Tokens
-// and bits of logits are those without drafts.
+// and bits of logits are those without drafts. Where passes take the same time whatever their rows, no copy is missed.
 func TestLongCopiesChangeNothing(t *testing.T) {
 	const tokens = 98 // the first, and three rounds of 31 copies and one more token each; one is over
 	for _, name := range []string{"dense", "moe"} {
-		m, b := openOn(t, golden.Dir(t, name), model.Options{Quantize: 8})
+		b := &untimed{Backend: backendtest.Open(t, backend.Options{})}
+		m := load(t, golden.Dir(t, name), model.Options{Quantize: 8}, b)
 		list, truth := turns(t, m, state.NewPool(b, 1<<30), tokens)
 		one := promised(m, nil, len(list[5].Prompt)+tokens)
 		deep := m.Layout().DeepBytes()
@@ -90,7 +94,7 @@ func TestLongCopiesChangeNothing(t *testing.T) {
 			rounds int // of a request at most; 0: whatever
 		}{
 			{func(int, int) bool { return false }, 1 << 30, 512, 5},
-			{func(_, j int) bool { return j == 20 }, 1 << 30, 512, 10}, // some rounds have no choice
+			{func(_, j int) bool { return j == 20 }, 1 << 30, 512, 6},
 			{func(_, j int) bool { return j == 30 }, 1 << 30, 100, 0},
 			{func(p, _ int) bool { return p%13 == 0 }, 1 << 30, 40, 0},
 			{func(int, int) bool { return true }, 1 << 30, 512, 0},
@@ -104,6 +108,7 @@ func TestLongCopiesChangeNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			tell(&e.drafting.controller, time.Hour, 1)
 			cached := 0
 			for turn := range 2 {
 				var all sync.WaitGroup
