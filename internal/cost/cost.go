@@ -261,30 +261,13 @@ func (m *Model) Estimated(rows int) bool {
 	return ok
 }
 
-// Doubt is the relative standard deviation of the relation of passes over a and b rows.
-func (m *Model) Doubt(a, b int) float64 {
+// Surprise is the standard deviation of what n more passes over a rows would change in the relation of passes over a and b rows.
+func (m *Model) Surprise(a, b, n int) float64 {
 	m.begin()
-	h := m.relation(a, b)
-	return math.Sqrt(m.pass.variance(&h))
-}
-
-// relation is the logarithm of the relation of passes over a and b rows.
-func (m *Model) relation(a, b int) sum {
 	h, other := m.logarithm(a), m.logarithm(b)
 	h[2], h[3] = term{other[0].i, -other[0].w}, term{other[1].i, -other[1].w}
-	return h
-}
-
-// Surprise is the standard deviation of what n more passes over a rows would change in the relation of passes over a and b rows. If
-// they are the smaller ones they come after others.
-func (m *Model) Surprise(a, b, n int) float64 {
-	h := m.relation(a, b)
-	found := h
-	if a < b {
-		found[4] = term{states - 1, 1}
-	}
-	c := m.pass.covariance(&h, &found)
-	return max(c, 0) / math.Sqrt(m.pass.variance(&found)+m.noise/float64(n))
+	v := m.pass.variance(&h)
+	return v / math.Sqrt(v+m.noise/float64(n))
 }
 
 // Draft is the cost of a call of a drafter, in levels, with a number of steps, total tokens, and rows that it is fed late. A

@@ -14,7 +14,7 @@ type term struct {
 }
 
 // sum is a measured quantity: a weighted sum of a few numbers.
-type sum [5]term
+type sum [4]term
 
 // value is the expected value of a sum.
 func (f *filter) value(h *sum) (v float64) {
@@ -24,18 +24,15 @@ func (f *filter) value(h *sum) (v float64) {
 	return v
 }
 
-// covariance is that of the estimates of two sums.
-func (f *filter) covariance(g, h *sum) (v float64) {
-	for _, a := range g {
+// variance is that of the estimate of a sum. Rounding may take it below zero.
+func (f *filter) variance(h *sum) (v float64) {
+	for _, a := range h {
 		for _, b := range h {
 			v += a.w * b.w * f.p[a.i][b.i]
 		}
 	}
-	return v
+	return max(v, 0)
 }
-
-// variance is that of the estimate of a sum. Rounding may take it below zero.
-func (f *filter) variance(h *sum) float64 { return max(f.covariance(h, h), 0) }
 
 // update adds a measured sum, off from its expected value. noise is the variance of the measurement.
 func (f *filter) update(h *sum, off, noise float64) {

@@ -15,11 +15,9 @@ import (
 //
 // All drafts that a batch could make are sorted, the most likely to be accepted first. A candidate is a number of drafts
 // from the beginning of that order, such that the pass has one of the sizes that the cost model estimates; none is plain
-// decoding. The acceptance counts give the expected tokens of a candidate, the cost model gives its time and the doubt
-// about it: the relative standard deviation of the time of its pass over that of a plain pass.
+// decoding. The acceptance counts give the expected tokens of a candidate, the cost model gives its time.
 //
-//   - The choice is the candidate with the most tokens per second after twice its doubt is subtracted. So a batch
-//     drafts only where drafts are known to pay.
+//   - The choice is the candidate with the most tokens per second.
 //   - A trial takes another candidate for two rounds: the one that is expected to gain most by it. Two rounds of the
 //     choice follow.
 //   - After two rounds without drafts, only some rounds have a choice: choices then take 0.2 % of the time.
@@ -190,7 +188,7 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	if c.Known() {
 		c.rank(batch, records)
 	}
-	x := c.turn(c.best(batch, base), base.rows)
+	x := c.turn(c.best(batch, base))
 	for _, inc := range c.order[:x.drafts] {
 		batch[inc.run].Depth++
 	}
@@ -273,11 +271,10 @@ func (c *Controller) sort() {
 	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
 }
 
-// best is the candidate with the most tokens per second if passes take as long as they may.
+// best is the candidate with the most tokens per second.
 func (c *Controller) best(batch []Run, x candidate) candidate {
-	plain, best := x.rows, c.rated(x)
+	best := c.rated(x)
 	c.candidates = append(c.candidates[:0], best)
-	low := best.rate
 	for n, inc := range c.order {
 		x.drafts++
 		if x.add(&batch[inc.run], inc.depth, inc.gain); !c.Estimated(x.rows) && n+1 < len(c.order) {
@@ -285,8 +282,8 @@ func (c *Controller) best(batch []Run, x candidate) candidate {
 		}
 		x = c.rated(x)
 		c.candidates = append(c.candidates, x)
-		if r := x.rate * (1 - 2*c.Doubt(x.rows, plain)); r > low {
-			best, low = x, r
+		if x.rate > best.rate {
+			best = x
 		}
 	}
 	c.price = best.rate
@@ -294,7 +291,7 @@ func (c *Controller) best(batch []Run, x candidate) candidate {
 }
 
 // turn is the candidate of this round: the best, or that of a trial.
-func (c *Controller) turn(best candidate, plain int) candidate {
+func (c *Controller) turn(best candidate) candidate {
 	c.left--
 	trial, most := best, leastGain
 	for _, x := range c.candidates {
