@@ -167,7 +167,7 @@ func TestPrefillIsInNoRoundOfOthers(t *testing.T) {
 // TestPrefillGivesWay has a request of another conversation arrive during a background prefill, and later one of the same
 // conversation.
 func TestPrefillGivesWay(t *testing.T) {
-	e, m := backgroundEngine(t, Options{})
+	e, m := backgroundEngine(t, Options{RoundTokens: 64}) // so that no prefill is a single chunk, whatever rounds take
 	text := prompt(80, 2)
 	done := prefill(t, e, Prefill{Conversation: "a", Prompt: text})
 	<-m.begun

@@ -370,7 +370,7 @@ func Silence(ctx context.Context, q batch.Queue, while time.Duration) error {
 			return nil // the machine is too busy to tell
 		case <-time.After(while / 20):
 		}
-		if err := first[0].Working(); err != nil {
+		if err := errors.Join(first[0].Working(), exactly(ctx, q, "m", "b", 1)); err != nil { // an answer: the queue has heard of it
 			return err
 		}
 		longest, heard = max(longest, time.Since(heard)), time.Now()

@@ -19,7 +19,7 @@ const drawings = {
 };
 
 let browser;
-before(async () => (browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] })));
+before(async () => (browser = await chromium.launch({ executablePath: process.env.CHROMIUM, timeout: 300_000, args: ["--no-sandbox"] })));
 after(() => browser.close());
 
 const files = readdirSync(process.env.PAGES).filter((name) => name.endsWith(".html"));
@@ -35,6 +35,7 @@ for (const file of files) {
       page.on("console", (message) => faults.push(message.text()));
       page.on("request", (request) => requests.push(request.url()));
       const url = pathToFileURL(join(process.env.PAGES, file)).href;
+      page.setDefaultTimeout(300_000); // only a fault waits that long
       await page.goto(url);
       assert.deepEqual(faults, []);
       assert.deepEqual(requests.filter((r) => r !== url && r !== "data:,"), []);

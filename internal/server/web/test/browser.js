@@ -7,7 +7,8 @@ import { createRequire } from "node:module";
 const require = createRequire(new URL("../../../../bin/web/", import.meta.url));
 const { chromium } = require("playwright-core");
 
-export const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox", "--host-resolver-rules=MAP foretoken.test 127.0.0.1"] });
+const patience = 300_000; // only a fault waits that long, however busy the machine is
+export const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM, timeout: patience, args: ["--no-sandbox", "--host-resolver-rules=MAP foretoken.test 127.0.0.1"] });
 
 // The page of the test before, by browser. A new browser context costs more than most tests.
 const idle = new WeakMap();
@@ -30,7 +31,7 @@ async function create(browser, options) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
   const page = await context.newPage();
   page.spent = Boolean(options);
-  page.setDefaultTimeout(60_000); // only a fault waits that long, however busy the machine is
+  page.setDefaultTimeout(patience);
   page.on("pageerror", (err) => page.faults.push(err.stack));
   page.on("console", (message) => {
     // A browser reports each failed request by itself; tests of errors make them on purpose.
