@@ -7,9 +7,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/backend/backendtest"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/engine"
 	"github.com/foretoken/foretoken/internal/golden"
@@ -262,6 +264,15 @@ func (c *laws) compare(t *testing.T, r *rig, list []engine.Request, want []answe
 	return accepted
 }
 
+// untimed is a device with no pass of which the time is typical: it is not known when computing is faster than fetching.
+type untimed struct {
+	*backendtest.Opaque
+	passes atomic.Int64
+}
+
+// Prepared implements backend.Preparer.
+func (u *untimed) Prepared() int64 { return u.passes.Add(1) }
+
 // stored starts an engine whose prefix cache has a folder of its own and one that is shared. end closes all of them.
 func (r *rig) stored(t *testing.T, dir, shared string) (e *engine.Engine, end func()) {
 	t.Helper()
@@ -287,7 +298,7 @@ func (r *rig) stored(t *testing.T, dir, shared string) (e *engine.Engine, end fu
 // a function of the text, so all have the same drafts.
 func TestPrefixHitsKeepDrafts(t *testing.T) {
 	f := golden.TinyDrafter(t)
-	r := open(t, f.Target, f.Dir, backend.Options{})
+	r := openOn(t, f.Target, golden.Open(t, f.Dir), &untimed{Opaque: backendtest.NewOpaque(backendtest.Open(t, backend.Options{}))}, model.Options{Compute: backend.Float32})
 	dir, files := t.TempDir(), t.TempDir()
 	plain := r.engine(t, 1<<28, engine.Options{Drafter: r.drafts(-1)})
 	cached, end := r.stored(t, dir, files)
