@@ -43,7 +43,9 @@ const (
 	drift = 0.01
 	age   = 2.5e-6
 
-	likelyAfter = 0.03 // how much longer passes after others may take, one standard deviation
+	// How much longer passes after others may take, one standard deviation. With 0.05, the plain passes between trials say much about this
+	// factor and little about plain decoding.
+	likelyAfter = 0.03
 
 	promptRate = 0.01 // at which prompts are forgotten
 )
@@ -75,10 +77,10 @@ type Model struct {
 
 // begin sets the assumptions before any measurement.
 func (m *Model) begin() {
-	if m.pass.n > 0 {
+	if m.noise > 0 {
 		return
 	}
-	m.pass.n, m.noise = states, usualNoise
+	m.noise = usualNoise
 	m.pass.p[0][0] = 100 // any level
 	for i, a := range sizes {
 		for j, b := range sizes {
@@ -88,7 +90,7 @@ func (m *Model) begin() {
 	}
 	m.pass.p[states-1][states-1] = likelyAfter * likelyAfter
 	for i, x := range [...]float64{0.05, 0.15, 0.03, 0.01, 0.05, 0.15, 0.03, 0.01, rest: 0} {
-		m.other.n, m.other.x[i], m.other.p[i][i] = i+1, x, max(x*x, 2.5e-3)
+		m.other.x[i], m.other.p[i][i] = x, max(x*x, 2.5e-3)
 	}
 	m.assume(assumedRow)
 }
@@ -138,13 +140,9 @@ func (m *Model) logarithm(rows int) sum {
 	return sum{{1 + i, a / (a + b)}, {1 + j, b / (a + b)}}
 }
 
-// ObservePass reports a pass over a number of rows, none of a prompt. took is 0 if it was not measured.
-func (m *Model) ObservePass(rows int, took time.Duration) { m.observePass(rows, 0, took) }
-
-// ObserveAfter reports a pass that came soon after passes over more rows. It takes longer by a factor, which is estimated by itself.
-func (m *Model) ObserveAfter(rows int, took time.Duration) { m.observePass(rows, 1, took) }
-
-func (m *Model) observePass(rows int, after float64, took time.Duration) {
+// ObservePass reports a pass over a number of rows, none of a prompt. after is 1 if it came soon after passes over more rows, else 0: it
+// then takes longer by a factor, which is estimated by itself. took is 0 if it was not measured.
+func (m *Model) ObservePass(rows int, after float64, took time.Duration) {
 	m.begin()
 	if rows <= 0 || took <= 0 {
 		return
@@ -180,7 +178,7 @@ func (m *Model) observe(h sum, took time.Duration) {
 	value := m.other.value(&h)
 	expected := max(value, 0.02)
 	noise := max(m.noise, usualNoise)
-	for i, x := range m.other.x[:m.other.n] {
+	for i, x := range m.other.x {
 		m.other.p[i][i] += drift * noise * x * x
 	}
 	m.other.update(&h, min(max(took.Seconds()/m.Level(), 0), 2*expected)-value, noise*expected*expected)
@@ -242,7 +240,7 @@ func (m *Model) Measured(rows int) int { return m.seen[nearest(rows)] }
 
 // Level is the time of a pass over one row, in seconds; 0: not known.
 func (m *Model) Level() float64 {
-	if m.pass.n == 0 {
+	if m.noise == 0 {
 		return 0
 	}
 	return exactmath.Exp(m.pass.x[0])

@@ -42,7 +42,7 @@ func TestPassesOnALine(t *testing.T) {
 	var m Model
 	for range 50 {
 		for _, rows := range []int{1, 4, 8, 40} {
-			m.ObservePass(rows, ms(line(rows)))
+			m.ObservePass(rows, 0, ms(line(rows)))
 		}
 	}
 	for rows := 1; rows <= 60; rows++ {
@@ -57,7 +57,7 @@ func TestCurveIsMonotone(t *testing.T) {
 	for range 20 {
 		var m Model
 		for range 200 {
-			m.ObservePass(1+rng.IntN(100), ms(math.Exp(rng.NormFloat64())))
+			m.ObservePass(1+rng.IntN(100), 0, ms(math.Exp(rng.NormFloat64())))
 		}
 		for rows := 2; rows < 700; rows++ {
 			if m.Pass(rows) < m.Pass(rows-1) || m.Pass(1) <= 0 {
@@ -72,7 +72,7 @@ func measured(rng *rand.Rand, rounds int, noise, speed float64) *Model {
 	m := new(Model)
 	for range rounds {
 		for _, rows := range []int{1, 2, 4} {
-			m.ObservePass(rows, ms(speed*(9+float64(rows))*math.Exp(noise*rng.NormFloat64())))
+			m.ObservePass(rows, 0, ms(speed*(9+float64(rows))*math.Exp(noise*rng.NormFloat64())))
 		}
 	}
 	return m
@@ -85,7 +85,7 @@ func TestSpeedIsNotShape(t *testing.T) {
 	m := measured(rng, 40, 0.05, 1)
 	before := m.Pass(4)
 	for range 4 {
-		m.ObservePass(2, ms(5*11))
+		m.ObservePass(2, 0, ms(5*11))
 	}
 	near(t, "seconds of another size", 1e3*m.Time(4, 0), 5*13, 0.1)
 	near(t, "cost of another size", m.Pass(4), before, 0.02)
@@ -95,10 +95,10 @@ func TestSpeedIsNotShape(t *testing.T) {
 func TestAccidentsDoNotCount(t *testing.T) {
 	m := measured(rand.New(rand.NewPCG(5, 6)), 40, 0.05, 1)
 	before, level := m.Pass(2), m.Level()
-	m.ObservePass(2, ms(110))
+	m.ObservePass(2, 0, ms(110))
 	near(t, "cost", m.Pass(2), before, 0.001)
 	near(t, "level", m.Level(), level, 0.001)
-	m.ObservePass(2, ms(11))
+	m.ObservePass(2, 0, ms(11))
 	near(t, "level after it", m.Level(), level, 0.1)
 }
 
@@ -107,14 +107,14 @@ func TestAccidentsDoNotCount(t *testing.T) {
 func TestPassesAfterOthersHaveAFactor(t *testing.T) {
 	m := measured(rand.New(rand.NewPCG(9, 10)), 40, 0.02, 1)
 	for range 40 {
-		m.ObservePass(4, ms(13))
-		m.ObserveAfter(2, ms(1.2*11))
-		m.ObservePass(2, ms(11))
+		m.ObservePass(4, 0, ms(13))
+		m.ObservePass(2, 1, ms(1.2*11))
+		m.ObservePass(2, 0, ms(11))
 	}
 	near(t, "cost of two rows over four", m.Pass(2)/m.Pass(4), 11.0/13, 0.01)
 	level := m.Level()
 	for range 20 {
-		m.ObserveAfter(2, ms(1.2*11))
+		m.ObservePass(2, 1, ms(1.2*11))
 	}
 	near(t, "level", m.Level(), level, 0.01)
 	near(t, "cost after passes after others", m.Pass(2)/m.Pass(4), 11.0/13, 0.02)
@@ -123,13 +123,13 @@ func TestPassesAfterOthersHaveAFactor(t *testing.T) {
 // TestFirstPassOfASizeHardlyCounts has it take three times as long as later ones.
 func TestFirstPassOfASizeHardlyCounts(t *testing.T) {
 	m := measured(rand.New(rand.NewPCG(7, 8)), 40, 0.02, 1)
-	m.ObservePass(6, ms(45))
+	m.ObservePass(6, 0, ms(45))
 	if x := m.Pass(6) / m.Pass(1); x > 2 {
 		t.Errorf("%v after the first", x)
 	}
 	for range 3 {
-		m.ObservePass(6, ms(15))
-		m.ObservePass(1, ms(10))
+		m.ObservePass(6, 0, ms(15))
+		m.ObservePass(1, 0, ms(10))
 	}
 	near(t, "cost", m.Pass(6)/m.Pass(1), 1.5, 0.06)
 }
@@ -201,7 +201,7 @@ func TestPromptRows(t *testing.T) {
 		t.Errorf("%v s after a prompt alone", x)
 	}
 	for range 60 {
-		m.ObservePass(2, ms(11))
+		m.ObservePass(2, 0, ms(11))
 		m.ObservePrompt(2, 50, ms(16))
 		m.ObservePrompt(0, 101, ms(20))
 	}
@@ -222,19 +222,19 @@ func TestDoubt(t *testing.T) {
 	var m Model
 	none := doubt(&m, 4, 1)
 	for range 50 {
-		m.ObservePass(1, ms(10))
+		m.ObservePass(1, 0, ms(10))
 	}
 	one := doubt(&m, 4, 1)
 	for range 20 {
-		m.ObservePass(4, ms(13))
-		m.ObservePass(1, ms(10))
+		m.ObservePass(4, 0, ms(13))
+		m.ObservePass(1, 0, ms(10))
 	}
 	both := doubt(&m, 4, 1)
 	if one < none*0.9 || both > one/5 || doubt(&m, 3, 1) <= both || doubt(&m, 4, 4) != 0 {
 		t.Errorf("doubt %v, %v after passes of one size, %v after both", none, one, both)
 	}
 	for range 2000 {
-		m.ObservePass(1, ms(10))
+		m.ObservePass(1, 0, ms(10))
 	}
 	if later := doubt(&m, 4, 1); later < both+0.02 {
 		t.Errorf("doubt %v, %v long after", both, later)
@@ -249,7 +249,7 @@ func TestModelIsSaneWhateverItHears(t *testing.T) {
 	for range 200 {
 		var m Model
 		for range 100 {
-			m.ObservePass(rng.IntN(2000)-5, some())
+			m.ObservePass(rng.IntN(2000)-5, 0, some())
 			m.ObservePrompt(rng.IntN(20), rng.IntN(2000)-5, some())
 			m.ObserveRest(some())
 			depths := make([]int, rng.IntN(4))
@@ -275,7 +275,7 @@ func TestNoiseIsMeasured(t *testing.T) {
 			t.Errorf("noise %.3f, want %.3f", got, noise)
 		}
 		before := m.noise
-		if m.ObservePass(64, time.Second); m.noise > 1.801*before {
+		if m.ObservePass(64, 0, time.Second); m.noise > 1.801*before {
 			t.Errorf("noise %v after the first pass of a size, %v before", m.noise, before)
 		}
 	}
@@ -291,7 +291,7 @@ func TestPromptsBeforeAnyPass(t *testing.T) {
 	observeDraft(&m, []int{1}, time.Second)
 	m.ObserveRest(time.Second)
 	m.ObservePrompt(0, 101, 0)
-	m.ObservePass(0, ms(10))
+	m.ObservePass(0, 0, ms(10))
 	near(t, "a draft of which nothing is known", m.Draft(0, 1, 1, 0), 0.23, 1e-9)
 	if m.Known() || m.Rest() != 0 {
 		t.Error("something is known")
@@ -300,7 +300,7 @@ func TestPromptsBeforeAnyPass(t *testing.T) {
 	level := 20 / (1 + 100*assumedRow)
 	near(t, "level", 1e3*m.Level(), level, 1e-9)
 	near(t, "row", 1e3*m.PromptRow(), level*assumedRow, 1e-9)
-	m.ObservePass(1, 0)
+	m.ObservePass(1, 0, 0)
 	if m.Known() || m.Measured(1) != 0 {
 		t.Error("a pass without a time is known, or counted")
 	}
@@ -315,7 +315,7 @@ func TestFirstPromptTellsOfPasses(t *testing.T) {
 		m.ObservePrompt(0, 300, ms(10*pass(300)))
 		seconds := m.PromptRow()
 		for range 8 {
-			m.ObservePass(8, ms(10*pass(8)))
+			m.ObservePass(8, 0, ms(10*pass(8)))
 		}
 		near(t, fmt.Sprintf("seconds of a row of %v", row), m.PromptRow(), seconds, 0.02)
 		row = min(max(row, assumedRow), likelyRow)
@@ -326,9 +326,9 @@ func TestFirstPromptTellsOfPasses(t *testing.T) {
 // TestFirstPassOfAllHardlyCounts has the first pass of a process take twice as long as later ones.
 func TestFirstPassOfAllHardlyCounts(t *testing.T) {
 	var m Model
-	m.ObservePass(8, ms(20))
+	m.ObservePass(8, 0, ms(20))
 	for range 3 {
-		m.ObservePass(8, ms(10))
+		m.ObservePass(8, 0, ms(10))
 	}
 	near(t, "a pass", 1e3*m.Level()*m.Pass(8), 10, 0.06)
 }
@@ -366,8 +366,8 @@ func TestFirstPassesOfASize(t *testing.T) {
 	for _, slow := range []int{0, 1, 3} {
 		var m Model
 		for range 40 {
-			m.ObservePass(1, ms(10))
-			m.ObservePass(4, ms(14))
+			m.ObservePass(1, 0, ms(10))
+			m.ObservePass(4, 0, ms(14))
 		}
 		expected := m.Pass(16)
 		for i := range 12 {
@@ -375,8 +375,8 @@ func TestFirstPassesOfASize(t *testing.T) {
 			if i < slow {
 				x *= 1.5
 			}
-			m.ObservePass(1, ms(10))
-			m.ObservePass(16, ms(10*x))
+			m.ObservePass(1, 0, ms(10))
+			m.ObservePass(16, 0, ms(10*x))
 			if surprise := m.Surprise(16, 4, 2); i < 3 && surprise < 0.1 || i == 11 && surprise > 0.05 {
 				t.Errorf("%d slow passes: a surprise of %.3f after %d passes", slow, surprise, i+1)
 			}
@@ -414,13 +414,13 @@ func TestEstimatesOfFixedMeasurements(t *testing.T) {
 	for i, list := range want {
 		for j := range 12 {
 			rows, slower := []int{1, 8, 9, 16, 3, 40, 700}[(5*i+3*j)%7], []float64{1, 1.1, 0.95, 1.02, 1.6}[(i+2*j)%5]
-			m.ObservePass(rows, ms(slower*(8+2*float64(rows))))
+			m.ObservePass(rows, 0, ms(slower*(8+2*float64(rows))))
 			observeDraft(&m, []int{j % 3, 0, i}, ms(slower*(0.3+float64(max(j%3, i))+0.2*float64(j%3+i))))
 			m.ObservePrompt(j%2, 10+20*i, ms(slower*(10+2*float64(10+20*i))))
 			m.ObserveRest(ms(slower * 0.7))
 		}
-		m.ObservePass(8, ms(300)) // an accident
-		m.ObservePass(8, 0)
+		m.ObservePass(8, 0, ms(300)) // an accident
+		m.ObservePass(8, 0, 0)
 		got := []float64{
 			m.Level(), m.noise, m.Pass(2), m.Pass(8), m.Pass(14), m.Pass(16), m.Pass(600), doubt(&m, 1, 8), doubt(&m, 14, 8), doubt(&m, 8, 14), doubt(&m, 300, 16),
 			m.Draft(0, 1, 1, 0), m.Draft(0, 2, 7, 0), m.Rest(), m.PromptRow(), m.Time(9, 20), float64(m.Measured(8)),

@@ -2,7 +2,6 @@ package cost
 
 // filter is a Kalman filter: an estimate of some numbers that change slowly, and its covariance.
 type filter struct {
-	n int // numbers
 	x [states]float64
 	p [states][states]float64
 }
@@ -37,16 +36,16 @@ func (f *filter) variance(h *sum) (v float64) {
 // update adds a measured sum, off from its expected value. noise is the variance of the measurement.
 func (f *filter) update(h *sum, off, noise float64) {
 	var gain [states]float64
-	for i := range f.n {
+	for i := range f.x {
 		for _, t := range h {
 			gain[i] += t.w * f.p[i][t.i]
 		}
 	}
 	total := f.variance(h) + noise
-	for i := range f.n {
+	for i := range f.x {
 		g := gain[i] / total
 		f.x[i] += g * off
-		for j := range f.n {
+		for j := range f.x {
 			f.p[i][j] -= g * gain[j]
 		}
 	}

@@ -196,7 +196,7 @@ func TestBatchesFindTheirDepthSoon(t *testing.T) {
 	}
 }
 
-// TestChoicesRest has drafts that cannot pay: after two rounds without drafts, the next rounds have no choice, in proportion to
+// TestChoicesRest has drafts that cannot pay: after a round without drafts, the next rounds have no choice, in proportion to
 // the time of a choice. Another number of runs ends that, and a trial.
 func TestChoicesRest(t *testing.T) {
 	row := 1.0
@@ -218,16 +218,16 @@ func TestChoicesRest(t *testing.T) {
 		return rounds
 	}
 	c := informed(pass, step)
-	choose(c, 2, plainRounds-1)
-	if n := rests(c, 2, time.Hour); n != 0 {
-		t.Errorf("%d rounds without a choice after %d plain ones", n, plainRounds-1)
-	}
-	choose(c, 2, 1)
-	if n := rests(c, 2, time.Hour); n != 2*plainRounds {
-		t.Errorf("%d rounds without a choice after %d without drafts", n, plainRounds)
+	for plain := range 4 {
+		if n := rests(c, 2, time.Hour); n != 2*plain {
+			t.Errorf("%d rounds without a choice after %d without drafts", n, plain)
+		}
+		choose(c, 2, 1)
 	}
 	for ms, want := range map[float64]int{0: 0, 0.03: 0, 0.045: 1, 0.09: 2, 0.41: 10, 100: restRounds} { // a pass takes 20
-		c.plain = restRounds / 2
+		for s := range c.idle {
+			c.idle[s] = restRounds / 2
+		}
 		if n := rests(c, 2, time.Duration(ms*1e6)); n != want {
 			t.Errorf("%d rounds without a choice of %v ms, want %d", n, ms, want)
 		}

@@ -75,16 +75,14 @@ func (c *Controller) source(run *Run, r *Record) offer {
 
 // worth is what a run gains by drafts of a source, in tokens, as if all runs of the batch were alike.
 func (c *Controller) worth(s Source, gains []float64, known int) (most float64) {
-	sum, each := 0.0, 0.0
-	if s.Computed() {
-		run := c.price / float64(c.runs)
-		first := c.Draft(int(s), 1, c.runs, 0) * run
-		each = c.Draft(int(s), c.steps(s, 2), 2*c.runs, 0)*run - first
-		sum = each - first
-	}
+	tokens := 0.0
 	for j := known; j < len(gains); j++ {
-		sum += gains[j] - each
-		most = max(most, sum-c.rows[j+1]+c.rows[known])
+		tokens += gains[j]
+		took := c.rows[j+1] - c.rows[known]
+		if s.Computed() {
+			took += c.Draft(int(s), c.steps(s, j+1), c.runs*(j+1), 0) * c.price / float64(c.runs)
+		}
+		most = max(most, tokens-took)
 	}
 	return most
 }

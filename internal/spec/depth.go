@@ -20,7 +20,7 @@ import (
 //   - The choice is the candidate with the most tokens per second.
 //   - A trial takes another candidate for two rounds: the one that is expected to gain most by it. Two rounds of the
 //     choice follow.
-//   - After two rounds without drafts, only some rounds have a choice: choices then take 0.2 % of the time.
+//   - After a round without drafts, only some rounds have a choice: choices then take 0.2 % of the time.
 //
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
@@ -33,13 +33,12 @@ type Controller struct {
 	drafter  Source                   // of this round
 	begun    [cost.Drafters]int       // quarters of firstRounds that a drafter has had
 	gained   [cost.Drafters]frequency // tokens of a run by drafts of a drafter, less their time
-	idle     [cost.Drafters]int       // rounds since drafts of a source were chosen, of those that could have had some
-	plain    int                      // rounds since any were chosen, likewise
+	idle     [numSources]int          // rounds since drafts of a source were chosen, of those that could have had some
 	rest     int                      // rounds until the next choice
 	trial    int                      // drafts of the running trial, or of the last
 	left     int                      // rounds until a trial may begin, with the one that runs; negative: it may
 	runs     int                      // of the batch
-	since    int                      // plain passes since the last one with drafts
+	settle   int                      // plain passes that are to take longer, since drafts came before
 	price    float64                  // tokens that the time of one level is worth: those of the choice in that time
 	rows     [1 + MaxCopy]float64     // cost of a pass with a number of drafts for each run, in tokens of a run
 
@@ -68,8 +67,7 @@ const (
 	leastGain   = 0.2   // rounds, of a trial
 	trialRounds = 2     // the first plain pass after drafts is the least typical
 	settling    = 4     // plain passes after drafts that take longer
-	plainRounds = 2     // without drafts, after which not every round has a choice; twice as many rounds at most are then without one
-	restRounds  = 32    // without a choice at most, too: copies that pay begin later
+	restRounds  = 32    // without a choice at most, and twice as many as had no drafts before: copies that pay begin later
 	choiceShare = 0.002 // of the time of passes, which choices may take then
 )
 
@@ -98,15 +96,13 @@ func (c *Controller) Report(r *Record, o Outcome) {
 // ObservePass reports a pass over a number of rows, none of a prompt. took is 0 if it was not measured. Plain passes take longer soon
 // after drafts.
 func (c *Controller) ObservePass(rows int, took time.Duration) {
-	c.since++
-	switch {
-	case rows > c.runs:
-		c.since = 0
-	case c.since <= settling:
-		c.ObserveAfter(rows, took)
-		return
+	after := 0.0
+	if c.settle--; rows > c.runs {
+		c.settle = settling
+	} else if c.settle >= 0 {
+		after = 1
 	}
-	c.Model.ObservePass(rows, took)
+	c.Model.ObservePass(rows, after, took)
 }
 
 // ObserveDraft reports a call of the drafter of a source. depths are the numbers of tokens that it drafted for each run, 0 for runs
@@ -185,9 +181,7 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	for i, r := range records {
 		c.take(&batch[i], r, &base)
 	}
-	if c.Known() {
-		c.rank(batch, records)
-	}
+	c.sort()
 	x := c.turn(c.best(batch, base))
 	for _, inc := range c.order[:x.drafts] {
 		batch[inc.run].Depth++
@@ -225,50 +219,38 @@ func (c *Controller) age(batch []Run) {
 			c.accepted[s][j].fade(idleRate)
 		}
 	}
-	waited := min(len(c.order), 1)
-	c.plain += waited
 	for s := range c.idle {
-		c.idle[s] += waited
+		c.idle[s] += min(len(c.order), 1)
 	}
-	for i := range batch {
-		if run := &batch[i]; run.Depth > run.Known {
-			if c.plain = 0; run.Source.Computed() {
-				c.idle[run.Source] = 0
-			}
+	for _, run := range batch {
+		if run.Depth > run.Known {
+			c.idle[run.Source] = 0
 		}
 	}
 }
 
-// Idle is the number of rounds since drafts of a computed source were chosen, of those that could have had some.
+// Idle is the number of rounds since drafts of a source were chosen, of those that could have had some.
 func (c *Controller) Idle(s Source) int { return c.idle[s] }
 
-// take chooses the source of a run, and adds the fixed part of the run to a candidate.
+// take chooses the source of a run, and adds the fixed part of the run to a candidate, and the other drafts to the order.
 func (c *Controller) take(run *Run, r *Record, x *candidate) {
 	from := c.source(run, r)
 	c.offers = append(c.offers, from)
 	run.Source, run.Depth = from.Source, run.Known
 	x.tokens, x.rows = x.tokens+float64(1+run.Known), x.rows+1+run.Known
-	for j := run.Known; j < from.limit && r.Fixed != DepthAuto; j++ {
-		run.Depth++
-		x.add(run, j, from.gains[j])
-	}
-}
-
-// rank makes the order of all drafts whose number is not fixed. By depth it is nearly sorted already.
-func (c *Controller) rank(batch []Run, records []*Record) {
-	for j := range MaxCopy {
-		for i := range c.offers {
-			if from := &c.offers[i]; j >= batch[i].Known && j < from.limit && records[i].Fixed == DepthAuto {
-				c.order = append(c.order, increment{i, j, from.gains[j]})
-			}
+	for j := run.Known; j < from.limit; j++ {
+		if r.Fixed != DepthAuto {
+			run.Depth++
+			x.add(run, j, from.gains[j])
+		} else if c.Known() {
+			c.order = append(c.order, increment{len(c.offers) - 1, j, from.gains[j]})
 		}
 	}
-	c.sort()
 }
 
-// sort puts the drafts with the highest gains first, and those of a run in their order.
+// sort puts the drafts with the highest gains first. Of equal ones the first of each run come first, so those of a run keep their order.
 func (c *Controller) sort() {
-	slices.SortStableFunc(c.order, func(a, b increment) int { return cmp.Compare(b.gain, a.gain) })
+	slices.SortFunc(c.order, func(a, b increment) int { return cmp.Or(cmp.Compare(b.gain, a.gain), a.depth-b.depth, a.run-b.run) })
 }
 
 // best is the candidate with the most tokens per second.
@@ -334,8 +316,9 @@ func (c *Controller) late(x *candidate) (took float64) {
 
 // Chosen reports the time of Choose and of all that goes with it. After rounds without drafts, the next ones are plain without a choice.
 func (c *Controller) Chosen(took time.Duration) {
-	if c.rest = 0; c.plain >= plainRounds {
-		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), float64(min(2*c.plain, restRounds))))
+	c.rest = 0
+	if plain := slices.Min(c.idle[:]); plain > 0 {
+		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), float64(min(2*plain, restRounds))))
 	}
 }
 

@@ -176,7 +176,7 @@ func TestPiecesAreNearlyTheBest(t *testing.T) {
 	for _, row := range []time.Duration{10 * time.Microsecond, 100 * time.Microsecond, time.Millisecond, 5 * time.Millisecond} {
 		m := new(cost.Model)
 		for range 40 {
-			m.ObservePass(1, 10*time.Millisecond)
+			m.ObservePass(1, 0, 10*time.Millisecond)
 			m.ObservePrompt(1, 100, 10*time.Millisecond+100*row)
 			m.ObserveRest(0)
 		}
@@ -308,7 +308,7 @@ func TestExpensiveOfflineRowsComeOneByOne(t *testing.T) {
 	m := new(cost.Model)
 	for range 40 {
 		for _, rows := range []int{1, 2, 3, 4, 5, 6, 7, 8} {
-			m.ObservePass(rows, time.Duration(4+4*rows)*time.Millisecond)
+			m.ObservePass(rows, 0, time.Duration(4+4*rows)*time.Millisecond)
 		}
 		m.ObservePrompt(1, 10, 28*time.Millisecond) // 2 ms a row
 		m.ObserveRest(0)

@@ -13,7 +13,7 @@ func known() *cost.Model {
 	m := new(cost.Model)
 	for range 40 {
 		for _, rows := range []int{1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64, 128, 256, 512} {
-			m.ObservePass(rows, 10*time.Millisecond+time.Duration(rows)*100*time.Microsecond)
+			m.ObservePass(rows, 0, 10*time.Millisecond+time.Duration(rows)*100*time.Microsecond)
 		}
 		m.ObservePrompt(1, 100, 20100*time.Microsecond)
 		m.ObserveRest(0)
@@ -109,7 +109,7 @@ func TestChunkLeavesTimeForTokens(t *testing.T) {
 		t.Errorf("%d tokens when nothing is known", n)
 	}
 	for range 200 {
-		m.ObservePass(1, 9*time.Millisecond)
+		m.ObservePass(1, 0, 9*time.Millisecond)
 		m.ObserveRest(time.Millisecond)
 		n := x.Chunk(1, 0)
 		m.ObservePrompt(1, n, 9*time.Millisecond+time.Duration(n)*100*time.Microsecond)
