@@ -369,32 +369,6 @@ func TestOneDrafterInARound(t *testing.T) {
 	}
 }
 
-// TestDrafterIsChosenByItsGains has two drafters with the same record of gains but in one place, and drafts that gain and that do not.
-func TestDrafterIsChosenByItsGains(t *testing.T) {
-	for s := range Source(2) {
-		for _, accepted := range []float64{0.95, 0.02} {
-			c := informed(func(rows int) float64 { return 1 + 0.1*float64(rows-1) }, func(depth, _ int) float64 { return 0.05 * float64(depth) })
-			c.Blocks[Beside] = MaxDepth
-			c.begun, c.gained[s] = [...]int{4 * firstRounds, 4 * firstRounds}, frequency{200, 50}
-			batch, records := []Run{{Depth: MaxDepth, Sources: Computed.only().With(Beside)}}, []*Record{{}}
-			if c.Choose(batch, records); batch[0].Source != s || batch[0].Depth == 0 {
-				t.Fatalf("%d drafts of drafter %d, want some of %d", batch[0].Depth, batch[0].Source, s)
-			}
-			c.calibrations[s][bin(0.5)] = frequency{1000 * accepted, 1000}
-			before, draft := c.gained[s], Draft{Tokens: make([]int32, 3), Probs: []float32{0.5, 0.5, 0.5}}
-			c.Trim(batch, records, []Draft{draft})
-			got := c.gained[s].hits - before.hits*(1-acceptRate)
-			want := -c.price * c.Draft(int(s), c.steps(s, 3), 3, 0)
-			for j, gain := 1, accepted; j <= 3 && accepted > 0.5; j, gain = j+1, gain*accepted {
-				want += gain - c.price*(c.Pass(1+j)-c.Pass(j))
-			}
-			if c.gained[s].n <= before.n || math.Abs(got-want) > 0.02 {
-				t.Errorf("drafter %d, drafts accepted in %v: gained %.3f tokens, want %.3f", s, accepted, got, want)
-			}
-		}
-	}
-}
-
 // TestDrafterOfSingleRuns has a run that the drafter of the round cannot draft for, and runs whose drafts must not depend on
 // measurements: these have the drafter that is better before anything is known.
 func TestDrafterOfSingleRuns(t *testing.T) {

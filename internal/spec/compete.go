@@ -27,11 +27,9 @@ func (f *frequency) given(prior, weight float64) float64 {
 	return (prior*weight + f.hits) / (weight + f.n)
 }
 
-// compete chooses the drafter of the round, the one whose drafts have gained more, or are expected to where few were made. A call
-// costs about as much for one run as for all of them, so all runs have the same drafter. A new drafter has some rounds to itself, in
-// which its costs are measured.
+// compete chooses the drafter of the round, the one whose drafts are expected to gain more. A call costs about as much for one run as
+// for all of them, so all runs have the same drafter. A new drafter has some rounds to itself, in which its costs are measured.
 func (c *Controller) compete() {
-	const few = 8 // rounds with drafts, which count as much as what is expected
 	most := math.Inf(-1)
 	for s := range Source(cost.Drafters) {
 		if c.begun[s] < 4*firstRounds {
@@ -42,7 +40,7 @@ func (c *Controller) compete() {
 			return
 		}
 		gains := c.chances(new(Record), s, 0, c.most(s))
-		if value := c.gained[s].given(c.worth(s, gains[:c.most(s)], 0), few); value > most {
+		if value := c.worth(s, gains[:c.most(s)], 0); value > most {
 			c.drafter, most = s, value
 		}
 	}

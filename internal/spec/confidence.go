@@ -109,16 +109,12 @@ func (c *Controller) deepen(batch []Run, records []*Record, plain, n int) {
 
 // Trim cuts drafts that were made as Choose said, so that each row that is left is worth its time: of all drafts of the
 // batch, those with the highest chances are kept, as many as fill a pass of a size whose cost is estimated. Drafts of
-// fixed depths stay. What is left shows what the drafter has gained.
+// fixed depths stay.
 func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 	c.order = c.order[:0]
 	rows, sure := len(batch), false // of the pass, without those that may be cut
-	deepest, total := 0, 0          // of computed drafts
 	for i, r := range records {
 		run, d := &batch[i], &drafts[i]
-		if run.Source.Computed() {
-			deepest, total = max(deepest, len(d.Tokens)), total+len(d.Tokens)
-		}
 		if run.Source.Computed() && len(d.Probs) > 0 {
 			r.probs, sure = append(r.probs[:0], d.Probs...), true
 			c.asked[run.Source] = c.asked[run.Source] || c.Blocks[run.Source] > 0
@@ -132,24 +128,18 @@ func (c *Controller) Trim(batch []Run, records []*Record, drafts []Draft) {
 			}
 		}
 	}
-	if c.whole() {
+	if c.whole() || !sure {
 		return
 	}
-	if sure {
-		c.sort()
-	}
-	plain := -c.price * c.Pass(rows)
-	best, tokens, most := 0, 0.0, plain
+	c.sort()
+	best, tokens, most := 0, 0.0, -c.price*c.Pass(rows)
 	for n, inc := range c.order {
 		tokens += inc.gain
-		if x := tokens - c.price*c.Pass(rows+n+1); (!sure || x > most) && (c.Estimated(rows+n+1) || n+1 == len(c.order)) {
+		if x := tokens - c.price*c.Pass(rows+n+1); x > most && (c.Estimated(rows+n+1) || n+1 == len(c.order)) {
 			best, most = n+1, x
 		}
 	}
 	for _, inc := range c.order[best:] {
 		drafts[inc.run].Cut(inc.depth)
-	}
-	if total > 0 {
-		c.gained[c.drafter].add((most-plain-c.price*c.Draft(int(c.drafter), c.steps(c.drafter, deepest), total, 0))/float64(len(batch)), acceptRate)
 	}
 }

@@ -32,7 +32,6 @@ type Controller struct {
 	accepted [numSources][MaxDepth]frequency
 	drafter  Source                   // of this round
 	begun    [cost.Drafters]int       // quarters of firstRounds that a drafter has had
-	gained   [cost.Drafters]frequency // tokens of a run by drafts of a drafter, less their time
 	idle     [numSources]int          // rounds since drafts of a source were chosen, of those that could have had some
 	rest     int                      // rounds until the next choice
 	trial    int                      // drafts of the running trial, or of the last
@@ -211,9 +210,6 @@ func (c *Controller) begin(batch []Run) {
 
 // age counts the rounds of sources without drafts, and forgets.
 func (c *Controller) age(batch []Run) {
-	for s := range c.gained {
-		c.gained[s].fade(idleRate)
-	}
 	for s := range c.accepted {
 		for j := range c.accepted[s] {
 			c.accepted[s][j].fade(idleRate)
