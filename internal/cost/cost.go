@@ -222,14 +222,14 @@ func (m *Model) ObserveRest(took time.Duration) {
 // it was fed late.
 func (m *Model) ObserveDraft(drafter, steps, total, fed int, took time.Duration) {
 	if steps > 0 && m.known {
-		m.observe(drafting(drafter, steps, total, fed), took)
+		m.observe(drafting(drafter, steps, total, float64(fed)), took)
 	}
 }
 
 // drafting is a call of a drafter.
-func drafting(drafter, steps, total, fed int) sum {
+func drafting(drafter, steps, total int, fed float64) sum {
 	d := each * drafter
-	return sum{{d + call, float64(min(steps, 1))}, {d + step, float64(steps)}, {d + draft, float64(total)}, {d + feed, float64(fed)}}
+	return sum{{d + call, float64(min(steps, 1))}, {d + step, float64(steps)}, {d + draft, float64(total)}, {d + feed, fed}}
 }
 
 // Known reports whether a pass without prompts was measured.
@@ -270,7 +270,7 @@ func (m *Model) Surprise(a, b, n int) float64 {
 
 // Draft is the cost of a call of a drafter, in levels, with a number of steps, total tokens, and rows that it is fed late. A
 // drafter that neither drafts nor is fed late costs nothing: it is soon not fed.
-func (m *Model) Draft(drafter, steps, total, fed int) float64 {
+func (m *Model) Draft(drafter, steps, total int, fed float64) float64 {
 	m.begin()
 	h := drafting(drafter, steps, total, fed)
 	return max(m.other.value(&h), 0)

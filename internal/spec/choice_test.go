@@ -281,31 +281,23 @@ func TestIdleCountsRounds(t *testing.T) {
 	}
 }
 
-// TestTrialsPayForFeeding compares the gains of trials with a drafter that has just drafted and with one that was idle for some rounds:
-// they differ by the time in which it is fed, in rounds of the choice. Candidates without its drafts, and those of
-// which the choice has some too, pay nothing.
-func TestTrialsPayForFeeding(t *testing.T) {
+// TestIdleDraftersAreFed compares a candidate whose drafter has just drafted with one whose drafter was idle for some rounds: its share
+// of the time of feeding is added. A candidate without its drafts has none.
+func TestIdleDraftersAreFed(t *testing.T) {
 	c := informed(func(rows int) float64 { return 1 + 0.1*float64(rows-1) }, func(depth, _ int) float64 { return 0.1 * float64(depth) })
 	for range 200 {
 		c.ObserveDraft(Computed, []int{1, 1}, 40, 3*time.Millisecond) // a step takes 1 ms, so a row takes 50 us
 	}
 	c.runs = 2
-	draft := candidate{rows: 4, tokens: 3, drafts: 2}
+	draft, plain := candidate{rows: 4, tokens: 3}, candidate{rows: 4, tokens: 2}
 	draft.total[Computed], draft.deepest[Computed] = 2, 1
-	copied := candidate{rows: 4, tokens: 3, drafts: 2}
-	plain := candidate{rows: 2, tokens: 2}
-	draft, copied, plain = c.rated(draft), c.rated(copied), c.rated(plain)
-	for rounds, rows := range map[int]float64{5: 10, 40: 2 * Backlog} {
-		for _, x := range []struct {
-			trial, best *candidate
-			rows        float64
-		}{{&draft, &plain, rows}, {&copied, &plain, 0}, {&plain, &draft, -rows}, {&draft, &draft, 0}} {
+	for rounds, rows := range map[int]float64{0: 0, 5: 10, 40: 2 * Backlog} {
+		for x, want := range map[*candidate]float64{&draft: 0.005 * rows / horizon, &plain: 0} {
 			c.idle[Computed] = 0
-			now := c.gain(x.trial, x.best)
+			now := x.tokens / c.rated(*x).rate
 			c.idle[Computed] = rounds
-			round := x.best.tokens / x.best.rate
-			if got, want := (now-c.gain(x.trial, x.best))*round, 0.005*x.rows; math.Abs(got-want) > 0.1*math.Abs(want) {
-				t.Errorf("%d rounds idle: feeding takes %.4f levels, want %.4f", rounds, got, want)
+			if got := x.tokens/c.rated(*x).rate - now; math.Abs(got-want) > 0.1*want {
+				t.Errorf("%d rounds idle: feeding takes %.6f levels, want %.6f", rounds, got, want)
 			}
 		}
 	}

@@ -94,14 +94,9 @@ func (c *Controller) deepen(batch []Run, records []*Record, plain, n int) {
 	for i, r := range records {
 		run := &batch[i]
 		if s := run.Source; s.Computed() && run.Depth > run.Known && r.Fixed == DepthAuto {
-			switch run.More = c.ask(i); {
-			case !c.asked[s]:
-			case c.Blocks[s] == 0:
-				run.Depth = c.offers[i].limit
-			default: // Trim decides: a draft that is cut costs no row of a pass
-				for run.Depth < c.offers[i].limit && c.offers[i].gains[run.Depth] > c.price*c.Draft(int(s), 0, 1, 0) {
-					run.Depth++
-				}
+			run.More = c.ask(i)
+			for c.asked[s] && run.Depth < c.offers[i].limit && c.offers[i].gains[run.Depth] > c.price*c.Draft(int(s), 0, 1, 0) {
+				run.Depth++ // the drafter or Trim decides: a draft that is cut costs no row of a pass
 			}
 		}
 	}

@@ -30,16 +30,16 @@ type Controller struct {
 	Blocks [cost.Drafters]int
 
 	accepted [numSources][MaxDepth]frequency
-	drafter  Source                   // of this round
-	begun    [cost.Drafters]int       // quarters of firstRounds that a drafter has had
-	idle     [numSources]int          // rounds since drafts of a source were chosen, of those that could have had some
-	rest     int                      // rounds until the next choice
-	trial    int                      // drafts of the running trial, or of the last
-	left     int                      // rounds until a trial may begin, with the one that runs; negative: it may
-	runs     int                      // of the batch
-	settle   int                      // plain passes that are to take longer, since drafts came before
-	price    float64                  // tokens that the time of one level is worth: those of the choice in that time
-	rows     [1 + MaxCopy]float64     // cost of a pass with a number of drafts for each run, in tokens of a run
+	drafter  Source               // of this round
+	begun    [cost.Drafters]int   // quarters of firstRounds that a drafter has had
+	idle     [numSources]int      // rounds since drafts of a source were chosen, of those that could have had some
+	rest     int                  // rounds until the next choice
+	trial    int                  // drafts of the running trial, or of the last
+	left     int                  // rounds until a trial may begin, with the one that runs; negative: it may
+	runs     int                  // of the batch
+	settle   int                  // plain passes that are to take longer, since drafts came before
+	price    float64              // tokens that the time of one level is worth: those of the choice in that time
+	rows     [1 + MaxCopy]float64 // cost of a pass with a number of drafts for each run, in tokens of a run
 
 	// Scratch of Choose.
 	offers     []offer     // by run
@@ -147,11 +147,13 @@ func (x *candidate) add(run *Run, j int, gain float64) {
 	}
 }
 
-// rated is a candidate with its rate.
+// rated is a candidate with its rate. A drafter that was idle is first fed the rows that it lacks, once in the rounds in which the candidate
+// is used.
 func (c *Controller) rated(x candidate) candidate {
 	took := c.Pass(x.rows)
 	for s, depth := range x.deepest {
-		took += c.Draft(s, c.steps(Source(s), depth), x.total[s], 0)
+		late := min(depth, 1) * c.runs * min(c.idle[s], Backlog)
+		took += c.Draft(s, c.steps(Source(s), depth), x.total[s], float64(late)/horizon)
 	}
 	x.rate = x.tokens / took
 	return x
@@ -288,7 +290,7 @@ func (c *Controller) turn(best candidate) candidate {
 
 // gain is what a trial of a candidate is expected to gain, in rounds of the best one. What the trial finds has a logistic
 // distribution around the expected rate. If the candidate is faster, all rounds of the horizon gain; if not, it is not
-// used. The expected loss of the trial is subtracted: that of its rounds, and the time in which an idle drafter is fed.
+// used. The expected loss of its rounds is subtracted.
 func (c *Controller) gain(x, best *candidate) float64 {
 	spread := c.Surprise(x.rows, best.rows, trialRounds) * math.Sqrt(3) / math.Pi
 	if spread == 0 {
@@ -296,18 +298,7 @@ func (c *Controller) gain(x, best *candidate) float64 {
 	}
 	faster := (x.rate/best.rate - 1) / spread
 	loss := trialRounds * x.tokens / best.tokens * (best.rate/x.rate - 1)
-	fed := (c.late(x) - c.late(best)) * best.rate / best.tokens
-	return horizon*spread*(max(faster, 0)+exactmath.Log(1+exactmath.Exp(-math.Abs(faster)))) - max(loss, 0) - fed
-}
-
-// late is the cost of the rows that the drafters of a candidate are fed late.
-func (c *Controller) late(x *candidate) (took float64) {
-	for s, total := range x.total {
-		if total > 0 {
-			took += c.Draft(s, 0, 0, c.runs*min(c.idle[s], Backlog))
-		}
-	}
-	return took
+	return horizon*spread*(max(faster, 0)+exactmath.Log(1+exactmath.Exp(-math.Abs(faster)))) - max(loss, 0)
 }
 
 // Chosen reports the time of Choose and of all that goes with it. After rounds without drafts, the next ones are plain without a choice.
