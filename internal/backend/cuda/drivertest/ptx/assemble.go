@@ -50,6 +50,7 @@ type extra struct {
 	plain  bool // words, in registers of 32 bits
 	base64 bool // the base, operand a, is a register of 64 bits
 	offset uint64
+	fixed  bool    // the base is 0
 	regs   []int32 // destinations or sources
 	wide   []bool  // which of regs are of 64 bits
 	op     func(a, b uint64) uint64
@@ -84,6 +85,9 @@ func (a *assembler) wrong(format string, args ...any) error {
 	return wrong(a.s.line, a.s.op+": "+format, args...)
 }
 
+// vectors are faster functions of opcodes, with the same bits.
+var vectors map[string]any
+
 // assemble fills in k.code.
 func assemble(k *Kernel) error {
 	starts := make([]int32, len(k.statements)+1)
@@ -102,6 +106,16 @@ func assemble(k *Kernel) error {
 		}
 		if len(a.mods) > 0 {
 			return a.wrong(".%s is not known here", a.mods[0])
+		}
+		switch f := vectors[s.op].(type) {
+		case func(d, a, b, c *v32):
+			a.in.f32 = f
+		case func(d, a, b, c *v64):
+			a.in.f64 = f
+		case func(d *v64, a, b *v32, c *v64):
+			a.in.wide = f
+		case func(a, b *v32) uint32:
+			a.in.less32 = f
 		}
 		for _, in := range append([]instr{a.in}, a.more...) {
 			if s.guard != nil {

@@ -22,7 +22,7 @@ func (w *warp) compute(in *instr, mask uint32) {
 		case kindSlim:
 			in.slim(d32, &w.r64[in.a])
 		default:
-			choose(d32, &w.r32[in.a], &w.r32[in.b], w.p[in.c])
+			choose32(d32, &w.r32[in.a], &w.r32[in.b], w.p[in.c])
 		}
 		if !all {
 			w.blend32(in.d, mask)
@@ -56,6 +56,8 @@ func (w *warp) compute(in *instr, mask uint32) {
 		}
 	}
 }
+
+var choose32 = choose[uint32]
 
 // choose is a where p is true and b where it is not.
 func choose[T unsigned](d, a, b *[lanes]T, p uint32) {

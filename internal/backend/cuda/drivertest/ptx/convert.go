@@ -45,20 +45,6 @@ func convert(a *assembler) error {
 				d[i] = f(uint64(a[i]))
 			}
 		}
-		switch { // the conversions of addresses
-		case to.bits() == 64 && !to.float() && from == typeS32:
-			a.in.wide = func(d *v64, a, _ *v32, _ *v64) {
-				for i := range d {
-					d[i] = uint64(int64(int32(a[i])))
-				}
-			}
-		case to.bits() == 64 && !to.float() && from == typeU32:
-			a.in.wide = func(d *v64, a, _ *v32, _ *v64) {
-				for i := range d {
-					d[i] = uint64(a[i])
-				}
-			}
-		}
 	case sLong:
 		a.in.kind = kindSlim
 		a.in.slim = func(d *v32, a *v64) {

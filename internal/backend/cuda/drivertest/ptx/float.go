@@ -78,22 +78,11 @@ func divF32(d, a, b, _ *v32) {
 	}
 }
 
-// The product is exact in float64. Rounding the sum twice is right unless it sits between two
-// float32 values, or where float32 runs out of digits or numbers: that is for fmaOne.
 func fmaF32(d, a, b, c *v32) {
 	for i := range d {
-		s := float64(f32(a[i]))*float64(f32(b[i])) + float64(f32(c[i]))
-		u := math.Float64bits(s)
-		if u<<35 == 1<<63 || u<<1>>53-897 >= 1150-897 {
-			d[i] = fmaOne(a[i], b[i], c[i])
-		} else {
-			d[i] = math.Float32bits(float32(s))
-		}
+		d[i] = bits32(exactmath.FMA32(f32(a[i]), f32(b[i]), f32(c[i])))
 	}
 }
-
-//go:noinline
-func fmaOne(a, b, c uint32) uint32 { return bits32(exactmath.FMA32(f32(a), f32(b), f32(c))) }
 
 func sqrtF32(d, a, _, _ *v32) {
 	for i := range d { // float64 has more than twice the digits: rounding twice is right

@@ -100,16 +100,11 @@ func shrS64(d, a, b, _ *v64) {
 }
 
 func wideProduct(signed bool) func(d *v64, a, b *v32, _ *v64) {
-	if signed {
-		return func(d *v64, a, b *v32, _ *v64) {
-			for i := range d {
-				d[i] = uint64(int64(int32(a[i])) * int64(int32(b[i])))
-			}
-		}
-	}
 	return func(d *v64, a, b *v32, _ *v64) {
 		for i := range d {
-			d[i] = uint64(a[i]) * uint64(b[i])
+			if d[i] = uint64(a[i]) * uint64(b[i]); signed {
+				d[i] = uint64(int64(int32(a[i])) * int64(int32(b[i])))
+			}
 		}
 	}
 }
@@ -193,35 +188,6 @@ func extremeOf(t typ, most bool) func(a, b uint64) uint64 {
 			return b
 		}
 		return a
-	}
-}
-
-// extremeWords is extremeOf for words, by loops.
-func extremeWords(signed, most bool) func(d, a, b, _ *v32) {
-	switch {
-	case signed && most:
-		return func(d, a, b, _ *v32) {
-			for i := range d {
-				d[i] = uint32(max(int32(a[i]), int32(b[i])))
-			}
-		}
-	case signed:
-		return func(d, a, b, _ *v32) {
-			for i := range d {
-				d[i] = uint32(min(int32(a[i]), int32(b[i])))
-			}
-		}
-	case most:
-		return func(d, a, b, _ *v32) {
-			for i := range d {
-				d[i] = max(a[i], b[i])
-			}
-		}
-	}
-	return func(d, a, b, _ *v32) {
-		for i := range d {
-			d[i] = min(a[i], b[i])
-		}
 	}
 }
 

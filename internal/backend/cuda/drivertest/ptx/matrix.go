@@ -1,7 +1,5 @@
 package ptx
 
-import "encoding/binary"
-
 // mmaShape is a product of bytes or halves by tensor cores: 16 rows, 8 columns, k deep.
 type mmaShape struct {
 	k            int
@@ -103,85 +101,47 @@ func matrixLanes(w *warp, in *instr, mask uint32) *Fault {
 		}
 		return nil
 	}
-	var a [16][32]uint8
-	var b columns
-	flipA, flipB := uint32(0), uint32(0x80808080)
+	flipA, flipB := uint32(0), uint32(0)
 	if m.left {
 		flipA = 0x80808080
 	}
-	if !m.right {
-		flipB = 0
+	if m.right {
+		flipB = 0x80808080
 	}
-	for lane := range lanes {
-		group, at := lane>>2, lane&3*4
-		for i, r := range m.a { // registers: row group, row group+8, then 16 columns on
-			binary.LittleEndian.PutUint32(a[group+i&1*8][at+i>>1*16:], w.r32[r][lane]^flipA)
-		}
-		word, shift := &b[group/3], group%3*sumBits
-		for i, r := range m.b {
-			v := uint64(w.r32[r][lane] ^ flipB)
-			four := word[at+16*i:][:4]
-			four[0] |= v & 255 << shift
-			four[1] |= v >> 8 & 255 << shift
-			four[2] |= v >> 16 & 255 << shift
-			four[3] |= v >> 24 << shift
+	var a, sums [4]v32
+	var b [16][4]uint32
+	for i, r := range m.a {
+		a[i] = w.r32[r]
+	}
+	for i, r := range m.b {
+		for lane, v := range &w.r32[r] {
+			b[i*8+lane&3*2+lane>>2&1][lane>>3] = v
 		}
 	}
-	w.products(m, &a, &b)
+	for i, r := range m.acc {
+		sums[i] = w.r32[r]
+	}
+	dot(&sums, &a, &b, m.k/16, flipA, flipB)
+	for i, r := range m.d {
+		w.r32[r] = sums[i]
+	}
 	return nil
 }
 
-// columns are those of B, three in a word: a sum of 32 products of two bytes has 21 bits.
-type columns [3][32]uint64
+var dot = dotPortable
 
-const sumBits = 21
-
-// sum is column n of three words of sums.
-func sum(words *[3]uint64, n int) uint32 {
-	return uint32(words[n/3] >> (n % 3 * sumBits) & (1<<sumBits - 1))
-}
-
-// products adds a times b to the accumulators. Signed bytes are raised by 128; the surplus is subtracted
-// again.
-func (w *warp) products(m *mmaShape, a *[16][32]uint8, b *columns) {
-	var sumB [3]uint64
-	for i := range b {
-		for _, v := range b[i][:m.k] {
-			sumB[i] += v
-		}
-	}
-	var out [16][8]uint32
-	for row := range a {
-		var s [3]uint64
-		sumA := uint32(0)
-		for k, v := range a[row][:m.k] {
-			x := uint64(v)
-			sumA += uint32(v)
-			s[0] += x * b[0][k&31]
-			s[1] += x * b[1][k&31]
-			s[2] += x * b[2][k&31]
-		}
-		for n := range out[row] {
-			v := sum(&s, n)
-			if m.left {
-				v -= 128 * sum(&sumB, n)
-			}
-			if m.right {
-				v -= 128 * sumA
-			}
-			if m.left && m.right {
-				v += 128 * 128 * uint32(m.k)
-			}
-			out[row][n] = v
-		}
-	}
-	var sums [4]v32
-	for i, r := range m.acc {
+// dotPortable adds products to sums. Registers of a have four columns of A in each lane; words of b are four rows of B, of the
+// columns that each of four lanes has in its even or its odd results. Signed bytes are raised by 128 first.
+func dotPortable(sums, a *[4]v32, b *[16][4]uint32, deep int, flipA, flipB uint32) {
+	for i := range sums {
 		for lane := range lanes {
-			sums[i][lane] = w.r32[r][lane] + out[lane>>2+i>>1*8][lane&3*2+i&1]
+			for k := range 4 * deep {
+				x, y := a[k>>2*2+i>>1][lane&^3|k&3]^flipA, b[2*k+i&1][lane&3]^flipB
+				for range 4 {
+					sums[i][lane] += (x&255 - flipA&255) * (y&255 - flipB&255)
+					x, y = x>>8, y>>8
+				}
+			}
 		}
-	}
-	for i, r := range m.d {
-		w.r32[r] = sums[i]
 	}
 }

@@ -49,7 +49,7 @@ func (a *assembler) address(i int) error {
 		if o.name != "" && x.space == spaceGeneric {
 			return a.wrong("the address of a variable without its space")
 		}
-		a.in.a, x.base64, x.offset = a.constant(class64, 0), true, o.value
+		a.in.a, x.base64, x.offset, x.fixed = a.constant(class64, 0), true, o.value, true
 	} else {
 		if o.reg.bits < 32 || o.reg.bits == 32 && x.space != spaceShared && x.space != spaceParam && x.space != spaceLocal {
 			return a.wrong("an address in %d bits", o.reg.bits)
@@ -158,8 +158,16 @@ func locate(s space, address uint64) (space, uint64) {
 }
 
 func loadLanes(w *warp, in *instr, mask uint32) *Fault {
-	x, at := in.x, w.addresses(in)
+	x := in.x
 	n := x.bytes * len(x.regs)
+	if x.fixed && x.space == spaceParam {
+		data, f := w.fetch(spaceParam, x.offset, n, first(mask))
+		if f == nil {
+			w.loadAlike(x, data, mask)
+		}
+		return f
+	}
+	at := w.addresses(in)
 	if (x.space == spaceParam || x.space == spaceGlobal && w.waited == allLanes) && alike(at, mask) {
 		data, f := w.fetch(x.space, at[first(mask)], n, first(mask))
 		if f == nil {
@@ -225,6 +233,12 @@ func (w *warp) loadAlike(x *extra, data []byte, mask uint32) {
 
 // fill writes a number to the lanes of mask.
 func fill[T unsigned](d *[lanes]T, v T, mask uint32) {
+	if mask == allLanes {
+		for i := range d {
+			d[i] = v
+		}
+		return
+	}
 	for i := range d {
 		old := d[i]
 		if mask&1 != 0 {
@@ -265,8 +279,11 @@ func (w *warp) loadShared(x *extra, at *v64, mask uint32) *Fault {
 			case r == 0 || r&setFlag == 0 && uint32(r>>setTick)-1 < w.known[r>>setWarp&31]: // as note does
 				c.read = key | uint64(run)
 			default:
-				for m := run; m != 0; m &= m - 1 {
-					w.note(&c.read, first(m))
+				w.note(&c.read, lane)
+				if c.read&setFlag == 0 {
+					c.read |= uint64(run)
+				} else {
+					b.set(c.read)[w.id].lanes |= run
 				}
 			}
 		}

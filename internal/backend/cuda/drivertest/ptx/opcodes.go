@@ -188,10 +188,6 @@ func extreme(a *assembler) error {
 		return err
 	}
 	f := extremeOf(t, a.op == "max")
-	if t == typeU32 || t == typeS32 {
-		a.in.kind, a.in.f32 = kindALU32, extremeWords(t.signed(), a.op == "max")
-		return a.operands(t, 2)
-	}
 	a.put(t, each2(func(x, y uint32) uint32 { return uint32(f(uint64(x), uint64(y))) }), each2(f))
 	return a.operands(t, 2)
 }
