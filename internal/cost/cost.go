@@ -124,15 +124,6 @@ func at(rows int) (i, j int, way float64) {
 	return j - 1, j, float64(rows-sizes[j-1]) / float64(sizes[j]-sizes[j-1])
 }
 
-// nearest is the size that is nearest to a number of rows.
-func nearest(rows int) int {
-	i, j, way := at(rows)
-	if way < 0.5 {
-		return i
-	}
-	return j
-}
-
 // logarithm is that of the cost of a pass as a sum: of its derivatives by the logarithms of the sizes around it.
 func (m *Model) logarithm(rows int) sum {
 	i, j, way := at(rows)
@@ -152,16 +143,16 @@ func (m *Model) ObservePass(rows int, after float64, took time.Duration) {
 		m.assume(min(max(row/max(took.Seconds()-row*float64(rows-1), row), assumedRow), likelyRow))
 		m.prompt[0] = m.prompt[1] * row * m.Pass(rows) / took.Seconds()
 	}
-	seen := &m.seen[nearest(rows)]
-	*seen++
+	i, _, _ := at(rows)
+	m.seen[i]++
 	m.pass.p[0][0] += drift * m.noise
-	for i := 2; i < states; i++ {
-		m.pass.p[i][i] += age
+	for j := 2; j < states; j++ {
+		m.pass.p[j][j] += age
 	}
 	h := m.logarithm(rows)
 	h[2], h[3] = term{0, 1}, term{states - 1, after}
 	off := exactmath.Log(took.Seconds()/m.Pass(rows)) - m.pass.x[0] - after*m.pass.x[states-1]
-	noise := m.noise + 1/float64(*seen**seen)
+	noise := m.noise + 1/float64(m.seen[i]*m.seen[i])
 	far := off * off / (m.pass.variance(&h) + m.noise)
 	m.noise += noiseRate * (max(min(far, outlier*outlier)*m.noise, leastNoise) - m.noise)
 	if m.known = true; far > outlier*outlier {
@@ -236,7 +227,10 @@ func drafting(drafter, steps, total int, fed float64) sum {
 func (m *Model) Known() bool { return m.known }
 
 // Measured is how often a pass of about rows rows was measured.
-func (m *Model) Measured(rows int) int { return m.seen[nearest(rows)] }
+func (m *Model) Measured(rows int) int {
+	i, _, _ := at(rows)
+	return m.seen[i]
+}
 
 // Level is the time of a pass over one row, in seconds; 0: not known.
 func (m *Model) Level() float64 {

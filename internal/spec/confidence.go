@@ -1,9 +1,6 @@
 package spec
 
-import (
-	"github.com/foretoken/foretoken/internal/cost"
-	"github.com/foretoken/foretoken/internal/exactmath"
-)
+import "github.com/foretoken/foretoken/internal/exactmath"
 
 // calibration is the acceptance rate of draft tokens by their drafter's own probability of them.
 type calibration [bins]frequency
@@ -28,14 +25,6 @@ func (c *calibration) count(p float32, hit float64) { c[bin(p)].add(hit, acceptR
 // chance is that of a draft with the drafter's probability p, if those before it are accepted, where mean is expected of all.
 func (c *calibration) chance(p float32, mean float64) float64 {
 	return c[bin(p)].given(mean, 4)
-}
-
-// selection is the state of a round in which drafts are chosen by their own chances.
-type selection struct {
-	calibrations [cost.Drafters]calibration
-	more         []func([]float32) bool           // by run
-	least        [cost.Drafters][MaxDepth]float64 // that a draft must be expected to gain, by position
-	asked        [cost.Drafters]bool              // the drafter asks before each step, or has a probability for each draft of a block
 }
 
 // chanceOf is the chance of draft j of run i, if those before it are accepted. A draft without a probability of its own
@@ -74,11 +63,11 @@ func (c *Controller) whole() bool { return c.left >= trialRounds && c.left < 2*t
 
 // deepen lets a head go on with drafts that are likely to be accepted, and end earlier with others. A step of the head
 // is shared by the runs that were to have it anyway; another one is borne by the run that asks for it.
-func (c *Controller) deepen(batch []Run, records []*Record, plain, n int) {
-	if n == 0 || c.whole() {
+func (c *Controller) deepen(batch []Run, records []*Record, plain, rows int) {
+	if rows == plain || c.whole() {
 		return
 	}
-	row := (c.Pass(plain+n) - c.Pass(plain)) / float64(n)
+	row := (c.Pass(rows) - c.Pass(plain)) / float64(rows-plain)
 	for s := range c.least {
 		for j := range c.least[s] {
 			runs := 0

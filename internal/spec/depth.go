@@ -25,7 +25,6 @@ import (
 // A Controller belongs to one goroutine at a time.
 type Controller struct {
 	cost.Model
-	selection
 	// Blocks are the maximum drafts of drafters that compute a whole draft in one step, by source; 0: a token is a step.
 	Blocks [cost.Drafters]int
 
@@ -34,12 +33,17 @@ type Controller struct {
 	begun    [cost.Drafters]int   // quarters of firstRounds that a drafter has had
 	idle     [numSources]int      // rounds since drafts of a source were chosen, of those that could have had some
 	rest     int                  // rounds until the next choice
-	trial    int                  // drafts of the running trial, or of the last
+	trial    int                  // rows of the running trial, or of the last
 	left     int                  // rounds until a trial may begin, with the one that runs; negative: it may
 	runs     int                  // of the batch
 	settle   int                  // plain passes that are to take longer, since drafts came before
 	price    float64              // tokens that the time of one level is worth: those of the choice in that time
 	rows     [1 + MaxCopy]float64 // cost of a pass with a number of drafts for each run, in tokens of a run
+
+	calibrations [cost.Drafters]calibration
+	more         []func([]float32) bool           // by run
+	least        [cost.Drafters][MaxDepth]float64 // that a draft must be expected to gain, by position
+	asked        [cost.Drafters]bool              // the drafter asks before each step, or has a probability for each draft of a block
 
 	// Scratch of Choose.
 	offers     []offer     // by run
@@ -130,7 +134,7 @@ type increment struct {
 
 // candidate is an expected round: a number of drafts from the beginning of the order.
 type candidate struct {
-	drafts, rows   int
+	rows           int
 	tokens, rate   float64            // rate is tokens per level
 	deepest, total [cost.Drafters]int // of each drafter: the greatest depth, all draft tokens
 }
@@ -184,11 +188,11 @@ func (c *Controller) Choose(batch []Run, records []*Record) {
 	}
 	c.sort()
 	x := c.turn(c.best(batch, base))
-	for _, inc := range c.order[:x.drafts] {
+	for _, inc := range c.order[:x.rows-base.rows] {
 		batch[inc.run].Depth++
 	}
 	c.age(batch)
-	c.deepen(batch, records, base.rows, x.drafts)
+	c.deepen(batch, records, base.rows, x.rows)
 	for i, r := range records {
 		batch[i].settle(r)
 	}
@@ -256,7 +260,6 @@ func (c *Controller) best(batch []Run, x candidate) candidate {
 	best := c.rated(x)
 	c.candidates = append(c.candidates[:0], best)
 	for n, inc := range c.order {
-		x.drafts++
 		if x.add(&batch[inc.run], inc.depth, inc.gain); !c.Estimated(x.rows) && n+1 < len(c.order) {
 			continue
 		}
@@ -276,14 +279,14 @@ func (c *Controller) turn(best candidate) candidate {
 	trial, most := best, leastGain
 	for _, x := range c.candidates {
 		switch gain := c.gain(&x, &best); {
-		case c.whole() && x.drafts == c.trial:
+		case c.whole() && x.rows == c.trial:
 			return x
 		case c.left < 0 && gain > most:
 			trial, most = x, gain
 		}
 	}
-	if c.left < 0 && trial.drafts != best.drafts {
-		c.trial, c.left = trial.drafts, 2*trialRounds-1
+	if c.left < 0 && trial.rows != best.rows {
+		c.trial, c.left = trial.rows, 2*trialRounds-1
 	}
 	return trial
 }
