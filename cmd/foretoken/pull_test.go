@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ func gitHash(text string) string {
 // in the environment. before, if not nil, is called with every request for a part of a file.
 func serveHub(t *testing.T, repos map[string]map[string]string, before func(r *http.Request)) {
 	t.Helper()
+	var hashes sync.Map // of texts: many requests list the same
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for repo, files := range repos {
 			if r.URL.Path == "/api/models/"+repo+"/revision/main" {
@@ -45,7 +47,11 @@ func serveHub(t *testing.T, repos map[string]map[string]string, before func(r *h
 			if r.URL.Path == "/api/models/"+repo+"/tree/"+pulledCommit {
 				var list []map[string]any
 				for path, text := range files {
-					list = append(list, map[string]any{"type": "file", "path": path, "size": len(text), "oid": gitHash(text)})
+					hash, ok := hashes.Load(text)
+					if !ok {
+						hash, _ = hashes.LoadOrStore(text, gitHash(text))
+					}
+					list = append(list, map[string]any{"type": "file", "path": path, "size": len(text), "oid": hash})
 				}
 				_ = json.NewEncoder(w).Encode(list)
 				return

@@ -123,8 +123,8 @@ func neighbors(t *testing.T, e *Engine, n int, depth spec.Depth) (wait func(want
 	}
 }
 
-// faultBench is an engine on a real model, and the expected answers of neighbors.
-func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *state.Pool, func(int) []int32) {
+// faultModel is a real model, and the expected answers of neighbors.
+func faultModel(t *testing.T) (*headed, *state.Pool, func(int) []int32) {
 	t.Helper()
 	m, pool := openModel(t, golden.Dir(t, "dense"), model.Options{Quantize: 8})
 	plain, err := New(m, pool, Options{})
@@ -140,6 +140,13 @@ func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *st
 		answers = append(answers, ids)
 	}
 	plain.Close()
+	return m, pool, func(i int) []int32 { return answers[i] }
+}
+
+// faultBench is an engine on that model.
+func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *state.Pool, func(int) []int32) {
+	t.Helper()
+	m, pool, want := faultModel(t)
 	o := Options{Drafter: m.Drafter(), Log: slog.New(log)}
 	change(&o)
 	e, err := New(m, pool, o)
@@ -147,7 +154,7 @@ func faultBench(t *testing.T, change func(*Options), log *journal) (*Engine, *st
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	return e, pool, func(i int) []int32 { return answers[i] }
+	return e, pool, want
 }
 
 // isFault reports whether an error is that of a panic, without its stack in the text.
@@ -159,6 +166,7 @@ func isFault(err error) bool {
 // TestConstraintThatPanicsEndsItsRequest has Allowed or Accept panic, in verification and in drafting, early and late, in a
 // batch: other requests are unchanged.
 func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
+	m, pool, want := faultModel(t)
 	for _, asked := range []bool{true, false} {
 		for _, depth := range []spec.Depth{spec.DepthOff, 3} {
 			calls := []int64{1, 2, 3, 4, 7}
@@ -167,7 +175,10 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 			}
 			for _, at := range calls {
 				log := newJournal("")
-				e, pool, want := faultBench(t, func(*Options) {}, log)
+				e, err := New(m, pool, Options{Drafter: m.Drafter(), Log: slog.New(log)})
+				if err != nil {
+					t.Fatal(err)
+				}
 				c := &fusedConstraint{&fuse{}, &fuse{}}
 				if asked {
 					c.allowed.at = at
@@ -175,7 +186,7 @@ func TestConstraintThatPanicsEndsItsRequest(t *testing.T) {
 					c.accept.at = at
 				}
 				wait := neighbors(t, e, 3, depth)
-				_, _, err := collect(e, Request{
+				_, _, err = collect(e, Request{
 					Prompt: prompt(30, 9), MaxTokens: 30, IgnoreEnd: true, Depth: depth,
 					Sampling: sample.Options{Constraint: func() sample.Constraint { return c }},
 				})

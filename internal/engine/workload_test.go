@@ -278,13 +278,14 @@ func TestWorkloadsChangeNothing(t *testing.T) {
 
 // workloadsChangeNothing runs some workloads, which change may change.
 func workloadsChangeNothing(t *testing.T, m *headed, b *embedding, workloads int, change func(i int, w *workload)) {
+	kinds := 40
 	switch {
 	case brief(t):
-		workloads = 3
+		workloads, kinds = 3, 12
 	case long:
 		workloads = 400
 	}
-	pieces := repertoire(t, m, b, 40)
+	pieces := repertoire(t, m, b, kinds)
 	before := runtime.NumGoroutine()
 	probe := &Engine{model: m, o: Options{Drafter: m.Drafter()}}
 	need := probe.bytes(200 + 40 + 24 + spec.MaxDepth)
