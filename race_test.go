@@ -6,7 +6,6 @@ import "testing"
 
 // TestRace has the tests in which several goroutines meet: make race runs it.
 func TestRace(t *testing.T) {
-	t.Run("AnswerIsWhatItsPiecesSay", TestAnswerIsWhatItsPiecesSay)
 	t.Run("AnswerCanBeCanceled", TestAnswerCanBeCanceled)
 	t.Run("BackgroundPrefillLeavesTheQueueAlone", TestBackgroundPrefillLeavesTheQueueAlone)
 	t.Run("NextTurnIsPreparedAfterTheLastEvent", TestNextTurnIsPreparedAfterTheLastEvent)

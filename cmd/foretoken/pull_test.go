@@ -37,7 +37,7 @@ func gitHash(text string) string {
 // in the environment. before, if not nil, is called with every request for a part of a file.
 func serveHub(t *testing.T, repos map[string]map[string]string, before func(r *http.Request)) {
 	t.Helper()
-	var hashes sync.Map // of texts: many requests list the same
+	var hashes sync.Map // of texts
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for repo, files := range repos {
 			if r.URL.Path == "/api/models/"+repo+"/revision/main" {
