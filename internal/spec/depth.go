@@ -278,11 +278,13 @@ func (c *Controller) turn(best candidate) candidate {
 	c.left--
 	trial, most := best, leastGain
 	for _, x := range c.candidates {
-		switch gain := c.gain(&x, &best); {
-		case c.whole() && x.rows == c.trial:
+		if c.whole() && x.rows == c.trial {
 			return x
-		case c.left < 0 && gain > most:
-			trial, most = x, gain
+		}
+		if c.left < 0 {
+			if gain := c.gain(&x, &best); gain > most {
+				trial, most = x, gain
+			}
 		}
 	}
 	if c.left < 0 && trial.rows != best.rows {
