@@ -114,7 +114,7 @@ func (w *warp) readShared(address uint64, n, lane int) ([]byte, *Fault) {
 		if f := w.readable(c, address, lane); f != nil {
 			return nil, f
 		}
-		w.note(&c.read, lane)
+		w.note(&c.read, 1<<lane)
 	}
 	return b.shared[address:][:n], nil
 }
@@ -134,16 +134,16 @@ func (w *warp) readable(c *cell, address uint64, lane int) *Fault {
 	return nil
 }
 
-// note adds a lane to the readers or writers of a cell. It replaces those that happened before it.
-func (w *warp) note(of *uint64, lane int) {
+// note adds lanes to the readers or writers of a cell. They replace those that happened before the first of them.
+func (w *warp) note(of *uint64, some uint32) {
 	b, key := w.b, w.key()
 	old := *of
 	switch {
 	case old>>setWarp == key>>setWarp:
-		*of |= 1 << lane
+		*of |= uint64(some)
 		return
-	case old == 0 || old&setFlag == 0 && w.afterAll(old, lane):
-		*of = key | 1<<lane
+	case old == 0 || old&setFlag == 0 && w.afterAll(old, first(some)):
+		*of = key | uint64(some)
 		return
 	case old&setFlag == 0:
 		*of = b.newSet(old)
@@ -152,7 +152,7 @@ func (w *warp) note(of *uint64, lane int) {
 	if r.tick <= w.known[w.id] {
 		r.lanes = 0
 	}
-	r.tick, r.lanes = w.tick, r.lanes|1<<lane
+	r.tick, r.lanes = w.tick, r.lanes|some
 }
 
 func (w *warp) writeShared(address uint64, data []byte, lane int) *Fault {
@@ -207,7 +207,7 @@ func (w *warp) atomicShared(address uint64, n, lane int) ([]byte, *Fault) {
 		case c.read != 0 && !w.afterAll(c.read, lane):
 			return nil, w.race(lane, address, "change", "read")
 		}
-		w.note(&c.atom, lane)
+		w.note(&c.atom, 1<<lane)
 	}
 	return b.shared[address:][:n], nil
 }

@@ -153,26 +153,6 @@ func quotient(t typ, rest bool) func(a, b uint64) uint64 {
 	}
 }
 
-// quotientWords is quotient for words, by a loop.
-func quotientWords(signed, rest bool) func(d, a, b, _ *v32) {
-	return func(d, a, b, _ *v32) {
-		for i := range d {
-			switch {
-			case b[i] == 0:
-				d[i] = math.MaxUint32
-			case signed && rest:
-				d[i] = uint32(int32(a[i]) % int32(b[i]))
-			case signed:
-				d[i] = uint32(int32(a[i]) / int32(b[i]))
-			case rest:
-				d[i] = a[i] % b[i]
-			default:
-				d[i] = a[i] / b[i]
-			}
-		}
-	}
-}
-
 func extremeOf(t typ, most bool) func(a, b uint64) uint64 {
 	if t.float() {
 		return extremeFloat(t, most)

@@ -251,7 +251,7 @@ func fill[T unsigned](d *[lanes]T, v T, mask uint32) {
 
 // loadShared is loadLanes for shared memory. Lanes often read the address of the one before: it is checked once.
 func (w *warp) loadShared(x *extra, at *v64, mask uint32) *Fault {
-	b, key := w.b, w.key()
+	b, key, granule := w.b, w.key(), w.b.k.granule&31
 	n, size := uint64(x.bytes*len(x.regs)), uint64(len(b.shared))
 	for mask != 0 {
 		lane := first(mask)
@@ -263,7 +263,7 @@ func (w *warp) loadShared(x *extra, at *v64, mask uint32) *Fault {
 		if address&(n-1) != 0 || address >= size || address+n > size {
 			return w.bounds(spaceShared, address, int(n), len(b.shared), lane)
 		}
-		cells := b.cells[address>>b.k.granule : (address+n-1)>>b.k.granule+1]
+		cells := b.cells[address>>granule : (address+n-1)>>granule+1]
 		for i := range cells {
 			c := &cells[i]
 			if s := c.write; uint32(s>>cellTick)-1 >= w.known[s>>(cellThread+5)&31] || s&cellAsync != 0 || c.atom != 0 {
@@ -279,12 +279,7 @@ func (w *warp) loadShared(x *extra, at *v64, mask uint32) *Fault {
 			case r == 0 || r&setFlag == 0 && uint32(r>>setTick)-1 < w.known[r>>setWarp&31]: // as note does
 				c.read = key | uint64(run)
 			default:
-				w.note(&c.read, lane)
-				if c.read&setFlag == 0 {
-					c.read |= uint64(run)
-				} else {
-					b.set(c.read)[w.id].lanes |= run
-				}
+				w.note(&c.read, run)
 			}
 		}
 		if data := b.shared[address:][:n]; run&(run-1) == 0 {

@@ -161,10 +161,6 @@ func integers(a *assembler) error {
 	if err != nil {
 		return err
 	}
-	if t == typeU32 || t == typeS32 {
-		a.in.kind, a.in.f32 = kindALU32, quotientWords(t.signed(), a.op == "rem")
-		return a.operands(t, 2)
-	}
 	f := quotient(t, a.op == "rem")
 	a.put(t, each2(func(x, y uint32) uint32 { return uint32(f(uint64(x), uint64(y))) }), each2(f))
 	return a.operands(t, 2)
