@@ -124,7 +124,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	p.Close()
 }
 
-// TestNumbersAreReadBack writes numbers of all sizes.
+// TestNumbersAreReadBack writes numbers of all sizes, and lists with lengths around those at which their form changes.
 func TestNumbersAreReadBack(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 10_000 {
@@ -132,7 +132,8 @@ func TestNumbersAreReadBack(t *testing.T) {
 		if v, rest, err := decode(appendUint(nil, n)); err != nil || len(rest) > 0 || v != uint64(n) {
 			t.Fatalf("%d: %v, %d bytes left, error %v", n, v, len(rest), err)
 		}
-		length := int(n % 70_000)
+	}
+	for _, length := range []int{0, 1, 15, 16, 17, 255, 256, 9999, 65535, 65536, 69_999} {
 		if v, _, err := decode(append(appendList(nil, length), make([]byte, length)...)); err != nil || len(v.([]any)) != length {
 			t.Fatalf("a list of %d: %v", length, err)
 		}
