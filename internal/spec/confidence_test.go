@@ -76,12 +76,12 @@ func TestTrimKeepsTheMostLikely(t *testing.T) {
 	records := []*Record{{}, {}, {Fixed: 3}}
 	batch := chosen(c, records...)
 	drafts := []Draft{
-		{Tokens: []int32{1, 2, 3, 4}, Probs: []float32{0.97, 0.97, 0.05, 0.99}},
 		{Tokens: []int32{1, 2}, Probs: []float32{0.05, 0.97}},
+		{Tokens: []int32{1, 2, 3, 4}, Probs: []float32{0.97, 0.97, 0.05, 0.99}},
 		{Tokens: []int32{1, 2, 3}, Probs: []float32{0.05, 0.05, 0.05}},
 	}
 	c.Trim(batch, records, drafts)
-	for i, want := range []int{2, 0, 3} {
+	for i, want := range []int{0, 2, 3} {
 		if got := drafts[i]; len(got.Tokens) != want || len(got.Probs) != want {
 			t.Errorf("run %d keeps %d drafts, want %d", i, len(got.Tokens), want)
 		}
