@@ -15,6 +15,8 @@ type Pipeline interface {
 
 // Flight is launched passes.
 type Flight interface {
+	// Ended is closed when the passes are computed.
+	Ended() <-chan struct{}
 	// Wait returns when the passes are computed, with their error, which no other call reports. A panic of a device is one
 	// of Wait.
 	Wait() (Trip, error)

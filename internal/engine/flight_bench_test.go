@@ -17,7 +17,6 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/remote"
 	"github.com/foretoken/foretoken/internal/backend/remote/link"
 	"github.com/foretoken/foretoken/internal/backend/split"
-	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/measure"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/modeltest"
@@ -104,20 +103,21 @@ func benchmarkMachines(b *testing.B, shape string, machines int) {
 		for _, each := range []int{1, 4, 16} {
 			b.Run(fmt.Sprintf("delay=%v/group=%d", d, each), func(b *testing.B) {
 				delay.Store(int64(d))
-				var all, group, chosen, flying []float64
+				var gain, group, chosen, flying []float64
 				for first := true; b.Loop(); first = false {
 					tokens := 32
 					if first {
 						tokens = 4
 					}
-					x, y := throughput(b, m, dev, 1, each*machines, tokens), throughput(b, m, dev, 1, each, tokens)
-					z, own := throughput(b, m, dev, machines, each*machines, tokens), throughput(b, m, dev, 0, each*machines, tokens)
+					all := each * machines
+					x, y := throughput(b, m, dev, 1, all, all, tokens, 0), throughput(b, m, dev, 1, each, each, tokens, 0)
+					z, own := throughput(b, m, dev, machines, all, all, tokens, 0), throughput(b, m, dev, 0, all, all, tokens, 0)
 					if !first {
-						all, group, chosen, flying = append(all, z/x), append(group, z/y), append(chosen, own/max(x, z)), append(flying, z)
+						gain, group, chosen, flying = append(gain, z/x), append(group, z/y), append(chosen, own/max(x, z)), append(flying, z)
 					}
 				}
-				if len(all) > 0 {
-					b.ReportMetric(measure.Median(all), "gain")
+				if len(gain) > 0 {
+					b.ReportMetric(measure.Median(gain), "gain")
 					b.ReportMetric(measure.Median(group), "gain-group")
 					b.ReportMetric(measure.Median(chosen), "chosen")
 					b.ReportMetric(measure.Median(flying), "tokens/s")
@@ -237,30 +237,36 @@ func (s passes) pass(b *testing.B, rows int) float64 {
 	return took.Seconds()
 }
 
-// throughput is the tokens per second of sequences with answers of a length.
-func throughput(b *testing.B, m model.Model, dev backend.Backend, groups, sequences, tokens int) float64 {
+// throughput is the tokens per second of sequences with answers of a length, a number of which run at a time. They come apart from each other,
+// behind as many others.
+func throughput(b testing.TB, m model.Model, dev backend.Backend, groups, running, sequences, tokens int, apart time.Duration) float64 {
 	b.Helper()
-	e, err := New(m, state.NewPool(dev, 1<<30), Options{groups: groups, MaxBatch: sequences})
+	e, err := New(m, state.NewPool(dev, 1<<30), Options{groups: groups, MaxBatch: running})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer e.Close()
-	start := time.Now()
-	var all sync.WaitGroup
-	for i := range sequences {
-		all.Go(func() {
-			r := Request{Prompt: prompt(2, i), MaxTokens: tokens, IgnoreEnd: true, Depth: spec.DepthOff}
-			if _, _, err := collect(e, r); err != nil {
-				b.Error(err)
-			}
-		})
+	answer := func(sequences int) time.Duration {
+		start := time.Now()
+		var all sync.WaitGroup
+		for i := range sequences {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * apart)
+				r := Request{Prompt: prompt(2, i), MaxTokens: tokens, IgnoreEnd: true, Depth: spec.DepthOff}
+				if _, _, err := collect(e, r); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		return time.Since(start)
 	}
-	all.Wait()
-	return float64(sequences*tokens) / time.Since(start).Seconds()
+	answer(running) // which takes the memory
+	return float64(sequences*tokens) / answer(sequences).Seconds()
 }
 
 // prefilled is the tokens per second of a prompt, after an equal one that tells what it costs.
-func prefilled(b *testing.B, m model.Model, dev backend.Backend, groups, tokens, round int) float64 {
+func prefilled(b testing.TB, m model.Model, dev backend.Backend, groups, tokens, round int) float64 {
 	b.Helper()
 	e, err := New(m, state.NewPool(dev, 1<<30), Options{groups: groups, RoundTokens: round})
 	if err != nil {
@@ -275,46 +281,4 @@ func prefilled(b *testing.B, m model.Model, dev backend.Backend, groups, tokens,
 		}
 	}
 	return float64(tokens) / took.Seconds()
-}
-
-// sleeping is a device that sleeps in place of longer computing.
-type sleeping struct {
-	backend.Backend
-	pass time.Duration
-}
-
-func (s *sleeping) Pass(p backend.Pass, queue func()) {
-	s.Backend.Pass(p, queue)
-	time.Sleep(s.pass)
-}
-
-// BenchmarkStages is the gain of four rounds in flight over one where four stages take the same time: what the engine itself
-// leaves of it; and that of a prompt of that number of chunks. It needs no idle machine. The first stage has the beginning and the end of a
-// pass.
-func BenchmarkStages(b *testing.B) {
-	for _, tokens := range []int{8, 32} {
-		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) {
-			list := []backend.Backend{&sleeping{backendtest.CPU(b, backend.Options{Threads: 1}), 15 * time.Millisecond}}
-			for range 3 {
-				list = append(list, &sleeping{backendtest.CPU(b, backend.Options{Threads: 1}), 30 * time.Millisecond})
-			}
-			dev, err := split.New(func(p backend.Part) int {
-				if p.Kind == backend.LayerPart {
-					return 1 + p.Layer*3/4 // of four
-				}
-				return 0
-			}, list...)
-			if err != nil {
-				b.Fatal(err)
-			}
-			m := load(b, golden.Dir(b, "dense"), model.Options{Quantize: 8}, dev)
-			var gains, prompts []float64
-			for b.Loop() {
-				gains = append(gains, throughput(b, m, dev, 4, 4, tokens)/throughput(b, m, dev, 1, 1, tokens))
-				prompts = append(prompts, prefilled(b, m, dev, 4, 4*tokens, 4)/prefilled(b, m, dev, 1, 4*tokens, 4))
-			}
-			b.ReportMetric(measure.Median(gains), "gain-group")
-			b.ReportMetric(measure.Median(prompts), "gain-prompt")
-		})
-	}
 }

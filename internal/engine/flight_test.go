@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -435,5 +436,56 @@ func TestDraftsInFlightStay(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// sleeping is a device that sleeps in place of longer computing.
+type sleeping struct {
+	backend.Backend
+	pass time.Duration
+}
+
+func (s *sleeping) Pass(p backend.Pass, queue func()) {
+	s.Backend.Pass(p, queue)
+	time.Sleep(s.pass)
+}
+
+// TestStagesAreBusy compares four rounds in flight with one where four stages sleep for the same time in place of computing: four answers
+// of n tokens, and answers that follow one another. It also compares chunks of a prompt in flight with one chunk at a time. Time is simulated,
+// so only stages take some. The last of n rounds of four groups ends 3/4 of a round later than that of one, which would give 3.66 and
+// 3.91. Another quarter is waited when sequences come, for the stages to clear memory. The first stage has the beginning and the end of a pass.
+func TestStagesAreBusy(t *testing.T) {
+	type want struct {
+		n               int
+		answers, chunks float64
+	}
+	cases := []want{{8, 3.55, 2.9}}
+	if long {
+		cases = append(cases, want{32, 3.85, 3.65})
+	}
+	for _, c := range cases {
+		synctest.Test(t, func(t *testing.T) {
+			list := []backend.Backend{&sleeping{backendtest.CPU(t, backend.Options{Threads: 1}), 15 * time.Millisecond}}
+			for range 3 {
+				list = append(list, &sleeping{backendtest.CPU(t, backend.Options{Threads: 1}), 30 * time.Millisecond})
+			}
+			dev, err := split.New(func(p backend.Part) int {
+				if p.Kind == backend.LayerPart {
+					return 1 + p.Layer*3/4 // of four
+				}
+				return 0
+			}, list...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, dev)
+			one := throughput(t, m, dev, 1, 1, 1, c.n, 0)
+			four, apart := throughput(t, m, dev, 4, 4, 4, c.n, 0)/one, throughput(t, m, dev, 4, 4, 4, c.n, time.Millisecond)/one
+			steady := throughput(t, m, dev, 4, 4, 16, c.n, 0) / one
+			chunks := prefilled(t, m, dev, 4, 4*c.n, 4) / prefilled(t, m, dev, 1, 4*c.n, 4)
+			if t.Logf("%d tokens: four answers %.3f, a millisecond apart %.3f, 16 %.3f, chunks %.3f", c.n, four, apart, steady, chunks); four < c.answers || apart < c.answers || steady < c.answers || chunks < c.chunks {
+				t.Errorf("want at least %v, %v and %v", c.answers, c.answers, c.chunks)
+			}
+		})
 	}
 }

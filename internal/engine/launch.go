@@ -145,6 +145,21 @@ func (e *Engine) landed() (typical bool, err error) {
 	return !trip.Prepared, err
 }
 
+// called waits for the first round in flight, unless all stages have one, and reports whether the loop was woken before its end: a
+// request that has come can be launched at once.
+func (e *Engine) called() bool {
+	p := &e.pipeline
+	if p.Pipeline == nil || len(p.flying) == 0 || p.flying[0].flight == nil || p.settling || len(p.flying) >= p.Stages() {
+		return false
+	}
+	select {
+	case <-p.flying[0].flight.Ended():
+		return false
+	case <-e.wake:
+		return true
+	}
+}
+
 // land ends the first round in flight.
 func (e *Engine) land() {
 	p := &e.pipeline

@@ -45,7 +45,7 @@ func newRemoted(t *testing.T, part bool, wait time.Duration, delays ...time.Dura
 	n := backendtest.StartNode(t, backend.Options{Threads: 1})
 	n.Weights = kept{}
 	cut := &backendtest.Cut{Dial: n.Dial(0)}
-	cut.After(1 << 60)
+	cut.Left.Store(1 << 60)
 	far, err := remote.Open(t.Context(), remote.Options{Name: "desk", Dial: cut.Connect, Wait: wait, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func nodeGoes(t *testing.T, part, frames bool, groups int) {
 	t.Helper()
 	f := newRemoted(t, part, patience)
 	f.cut.Frames, f.groups = frames, groups
-	f.cut.After(1 << 40)
+	f.cut.Left.Store(1 << 40)
 	e := f.engine(t, nil)
 	for i, err := range f.all(t, e) {
 		if err != nil {
@@ -102,7 +102,7 @@ func nodeGoes(t *testing.T, part, frames bool, groups int) {
 		}
 	}
 	f.close(t, e)
-	used := int64(1<<40) - f.cut.Left()
+	used := int64(1<<40) - f.cut.Left.Load()
 	step := used/4 + 1
 	if long {
 		step = used/300 + 1
@@ -113,7 +113,7 @@ func nodeGoes(t *testing.T, part, frames bool, groups int) {
 	cuts := 0
 	for at := int64(1); at < 2*used; at += step {
 		e := f.engine(t, func(err error) { t.Errorf("byte %d: broken: %v", at, err) })
-		f.cut.After(at)
+		f.cut.Left.Store(at)
 		for range 2 {
 			for i, err := range f.all(t, e) {
 				if err != nil {
@@ -121,7 +121,7 @@ func nodeGoes(t *testing.T, part, frames bool, groups int) {
 				}
 			}
 		}
-		if f.close(t, e); f.cut.Happened() {
+		if f.close(t, e); f.cut.Left.Load() <= 0 {
 			cuts++
 		} else if at < used && !frames { // frames of pings come with time
 			t.Errorf("byte %d of %d: the connection did not end", at, used)
@@ -143,7 +143,7 @@ func TestSeveralNodesChangeNoAnswer(t *testing.T) {
 		f.groups = len(delays) + 1
 		for _, at := range []int64{1 << 40, 1 << 14, 3 << 15} {
 			e := f.engine(t, func(err error) { t.Errorf("%v, byte %d: broken: %v", delays, at, err) })
-			f.cut.After(at)
+			f.cut.Left.Store(at)
 			for range 2 {
 				for i, err := range f.all(t, e) {
 					if err != nil {
@@ -151,7 +151,7 @@ func TestSeveralNodesChangeNoAnswer(t *testing.T) {
 					}
 				}
 			}
-			if f.close(t, e); at < 1<<40 && !f.cut.Happened() {
+			if f.close(t, e); at < 1<<40 && f.cut.Left.Load() > 0 {
 				t.Errorf("%v, byte %d: the connection did not end", delays, at)
 			}
 		}

@@ -23,6 +23,9 @@ func (e *Engine) round() {
 	for groups, n := e.groups(); len(p.flying) < n && !p.settling && (len(p.flying) == 0 || !e.shadow.due()) && e.launch(groups, n); {
 		continue
 	}
+	if e.called() {
+		return
+	}
 	if len(p.flying) > 0 {
 		e.land()
 		took, err := e.decode()

@@ -14,6 +14,7 @@ type Block struct {
 	shape shape
 	t     backend.Tensor
 	refs  int
+	used  bool // it was released before
 }
 
 // Tensor is the block's memory. It is valid until the block is released and is not to be

@@ -111,7 +111,9 @@ func (p *Pool) Open(l Layout) (*State, error) {
 			return nil, err
 		}
 		s.delta = full.carve(s.recurrent.t)
-		p.b.Fill(s.recurrent.t, 0)
+		if s.recurrent.used { // other memory is zero
+			p.b.Fill(s.recurrent.t, 0)
+		}
 	}
 	p.count(func(x *Stats) { x.States++ })
 	return s, nil
@@ -220,6 +222,7 @@ func (p *Pool) fit(n int64) error {
 
 // put takes back a block without references.
 func (p *Pool) put(b *Block) {
+	b.used = true
 	p.spare[b.shape] = append(p.spare[b.shape], b)
 	p.book(b.shape, -1)
 	p.count(func(x *Stats) { x.Spare += b.Bytes() })

@@ -7,8 +7,11 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/dtype"
 )
+
+func init() { backendtest.Divide = split.New }
 
 // layout is a small model with memory in pages and recurrent memory.
 var (

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,8 +69,7 @@ func (n *Node) Stop() {
 // Dial connects to the node, by connections that delay what they receive.
 func (n *Node) Dial(delay time.Duration) func(ctx context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
-		var d net.Dialer
-		c, err := d.DialContext(ctx, "tcp", n.Addr)
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", n.Addr)
 		if err != nil || delay == 0 {
 			return c, err
 		}
@@ -84,10 +82,9 @@ func (n *Node) Dial(delay time.Duration) func(ctx context.Context) (net.Conn, er
 // Remote is the device of a node of its own. The test closes both.
 func Remote(tb testing.TB, o backend.Options, how remote.Options) backend.Backend {
 	tb.Helper()
-	delay, _ := time.ParseDuration(os.Getenv("FORETOKEN_TEST_DELAY")) // none without it
 	if how.Dial == nil {
 		n := StartNode(tb, o)
-		how.Name, how.Dial = n.Addr, n.Dial(delay)
+		how.Name, how.Dial = n.Addr, n.Dial(0)
 	}
 	how.Silence = time.Hour // a busy machine loses no connection
 	b, err := remote.Open(context.Background(), how)
@@ -105,26 +102,14 @@ func Remote(tb testing.TB, o backend.Options, how remote.Options) backend.Backen
 // Cut is connections that end after a number of bytes, wherever that is in a frame, or behind a number of frames of the leader.
 type Cut struct {
 	Dial   func(ctx context.Context) (net.Conn, error)
-	Frames bool // frames are counted in place of bytes
-	left   atomic.Int64
+	Frames bool         // frames are counted in place of bytes
+	Left   atomic.Int64 // bytes or frames of all connections until one of them ends, which happens once
 }
-
-// After has a connection end after it and the others have carried n more bytes or frames, once.
-func (c *Cut) After(n int64) { c.left.Store(n) }
-
-// Left is how many may pass until the end.
-func (c *Cut) Left() int64 { return c.left.Load() }
-
-// Happened reports whether the end has come.
-func (c *Cut) Happened() bool { return c.left.Load() <= 0 }
 
 // Connect is Dial with connections that end.
 func (c *Cut) Connect(ctx context.Context) (net.Conn, error) {
 	conn, err := c.Dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &cutConn{Conn: conn, of: c}, nil
+	return &cutConn{Conn: conn, of: c}, err
 }
 
 type cutConn struct {
@@ -139,7 +124,7 @@ func (c *cutConn) pass(n int) (int, bool) {
 	if c.of.Frames {
 		return n, false
 	}
-	if left := c.of.left.Add(-int64(n)); left <= 0 && left > -int64(n) {
+	if left := c.of.Left.Add(-int64(n)); left <= 0 && left > -int64(n) {
 		return n + int(left), true
 	}
 	return n, false
@@ -157,7 +142,7 @@ func (c *cutConn) whole(p []byte) (int, bool) {
 		}
 		n := min(c.rest, len(p)-at)
 		at += n
-		if c.rest -= n; c.rest == 0 && c.of.left.Add(-1) == 0 {
+		if c.rest -= n; c.rest == 0 && c.of.Left.Add(-1) == 0 {
 			return at, true
 		}
 	}

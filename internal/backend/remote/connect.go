@@ -80,16 +80,15 @@ type link struct {
 	hello       hello // of the node
 	silence     time.Duration
 
-	mu      sync.Mutex
-	cause   error // why the link has ended; nil: it has not
-	over    chan struct{}
+	ctx     context.Context // is done when the link has ended
+	fail    context.CancelCauseFunc
 	beating sync.WaitGroup
-	stop    func() bool // of the watch of the device's context
 }
 
 // connect makes a link.
 func connect(ctx context.Context, o *Options) (_ *link, err error) {
-	l := &link{over: make(chan struct{}), silence: o.Silence}
+	l := &link{silence: o.Silence}
+	l.ctx, l.fail = context.WithCancelCause(ctx)
 	defer func() {
 		if err != nil {
 			l.fail(err)
@@ -99,6 +98,7 @@ func connect(ctx context.Context, o *Options) (_ *link, err error) {
 	if l.work, l.in, l.hello, err = greet(ctx, o, h); err != nil {
 		return nil, err
 	}
+	context.AfterFunc(l.ctx, func() { _ = l.work.Close() })
 	if err = l.hello.compatible(o.Version); err != nil {
 		return nil, &refusal{text: err.Error()}
 	}
@@ -107,10 +107,8 @@ func connect(ctx context.Context, o *Options) (_ *link, err error) {
 	if l.pulse, in, _, err = greet(ctx, o, h); err != nil {
 		return nil, err
 	}
+	context.AfterFunc(l.ctx, func() { _ = l.pulse.Close() })
 	l.beating.Go(func() { l.fail(l.beat(in)) })
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.stop = context.AfterFunc(ctx, func() { l.fail(ctx.Err()) })
 	return l, nil
 }
 
@@ -160,31 +158,8 @@ func (f *frames) welcome() (h hello, err error) {
 	return h, nil
 }
 
-// fail ends a link.
-func (l *link) fail(cause error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.cause != nil {
-		return
-	}
-	l.cause = cause
-	close(l.over)
-	if l.stop != nil {
-		l.stop()
-	}
-	for _, c := range []net.Conn{l.work, l.pulse} {
-		if c != nil {
-			_ = c.Close()
-		}
-	}
-}
-
 // ended is the reason for the end of a link, or nil.
-func (l *link) ended() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.cause
-}
+func (l *link) ended() error { return context.Cause(l.ctx) }
 
 // beat pings the node each second until the link ends.
 func (l *link) beat(in frames) error {
@@ -210,7 +185,7 @@ func (l *link) beat(in frames) error {
 			return errFrame
 		}
 		select {
-		case <-l.over:
+		case <-l.ctx.Done():
 			return nil
 		case <-tick.C:
 		}

@@ -225,19 +225,16 @@ func (d *Device) find(w *weight, i int) (*dtype.Matrix, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.o.Weights != nil {
-		switch m, ok, err := d.o.Weights.Find(w.digests[i], &m); {
-		case err != nil:
-			return nil, &refusal{text: err.Error()}
-		case ok && formOf(&m) == w.forms[i]:
-			if err := m.Validate(); err != nil {
-				return nil, &refusal{text: err.Error()}
-			}
-			return &m, nil
-		}
+	x, ok, err := findIn(d.o.Weights, w.digests[i], &m)
+	if ok {
+		err = x.Validate()
+	} else if err == nil {
+		err = fmt.Errorf("it has lost a weight of %d×%d that it keeps no copy of: give it the model's files or a cache, or restart both", m.Rows, m.Cols)
 	}
-	return nil, &refusal{text: fmt.Sprintf(
-		"it has lost a weight of %d×%d that it keeps no copy of: give it the model's files or a cache, or restart both", m.Rows, m.Cols)}
+	if err != nil {
+		return nil, &refusal{text: err.Error()}
+	}
+	return &x, nil
 }
 
 // Name implements backend.Backend, as all that follows.
@@ -366,7 +363,9 @@ func (d *Device) ask(at int, part func(c *coder)) error {
 	}
 	err := d.answer(part)
 	if err != nil {
-		d.passes.forgetAll(d) // the node may lack some
+		for key := range d.passes.recordings { // the node may lack some
+			d.drop(key)
+		}
 	}
 	return err
 }

@@ -97,13 +97,13 @@ func TestNodeWithoutWeightsIsLost(t *testing.T) {
 func TestLeaderLeavesNothing(t *testing.T) {
 	n := backendtest.StartNode(t, backend.Options{Threads: 1})
 	cut := &backendtest.Cut{Dial: n.Dial(0)}
-	cut.After(1 << 40)
+	cut.Left.Store(1 << 40)
 	b := open(t, n, remote.Options{Dial: cut.Connect, Log: slog.New(slog.DiscardHandler)})
 	x := vector(t, b, make([]float32, 1<<20)...)
 	if read(t, b, x); n.Status().Used < 4<<20 {
 		t.Fatalf("status %+v", n.Status())
 	}
-	cut.After(1)
+	cut.Left.Store(1)
 	for err := error(nil); err == nil; {
 		_, err = b.Host(x)
 	}

@@ -173,14 +173,8 @@ func (s *passes) add(r *sent, name string, operands func(c *coder) run) {
 	r.operations++
 }
 
-func (s *passes) oldest() (key backend.Shape) {
-	var oldest *sent
-	for k, r := range s.recordings {
-		if oldest == nil || r.used < oldest.used {
-			key, oldest = k, r
-		}
-	}
-	return key
+func (s *passes) oldest() backend.Shape {
+	return slices.MinFunc(slices.Collect(maps.Keys(s.recordings)), func(a, b backend.Shape) int { return int(s.recordings[a].used - s.recordings[b].used) })
 }
 
 // drop forgets a recording, here and on the node.
@@ -208,13 +202,6 @@ func (s *passes) forget(d *Device, h *handle) {
 		if _, ok := t.uses[h]; ok {
 			d.dropTable(t)
 		}
-	}
-}
-
-// forgetAll drops all recordings.
-func (s *passes) forgetAll(d *Device) {
-	for key := range s.recordings {
-		d.drop(key)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -32,8 +33,7 @@ type Server struct {
 	// Silence is how long a leader may give no sign of life; 0: five seconds.
 	Silence time.Duration
 
-	mu      sync.Mutex
-	current *session // that has the device, or for which it is being opened; nil: none
+	current atomic.Pointer[session] // that has the device, or for which it is being opened; nil: none
 }
 
 // Status is the work of a node for its leader.
@@ -50,7 +50,7 @@ type Status struct {
 
 // Status is the state of the node at this moment. Any goroutine may call it.
 func (s *Server) Status() Status {
-	if x := s.session(); x != nil {
+	if x := s.current.Load(); x != nil {
 		return x.status()
 	}
 	return Status{}
@@ -140,10 +140,11 @@ func refuseHello(c net.Conn, why error, again bool) error {
 // lead serves a leader until it has gone.
 func (s *Server) lead(c net.Conn, in frames) error {
 	peer := c.RemoteAddr().String()
-	if other := s.claim(&session{peer: peer}); other != "" {
-		return refuseHello(c, fmt.Errorf("the node serves the leader at %s, and one at a time", other), true)
+	if !s.current.CompareAndSwap(nil, &session{peer: peer}) {
+		other := cmp.Or(s.current.Load(), &session{peer: "that is just going"})
+		return refuseHello(c, fmt.Errorf("the node serves the leader at %s, and one at a time", other.peer), true)
 	}
-	defer s.set(nil)
+	defer s.current.Store(nil)
 	b, err := s.Open()
 	if err != nil {
 		return refuseHello(c, fmt.Errorf("its device cannot be opened: %w", err), true)
@@ -155,7 +156,7 @@ func (s *Server) lead(c net.Conn, in frames) error {
 	}
 	// Closing the connection ends serve.
 	x.watch = time.AfterFunc(cmp.Or(s.Silence, silence), func() { _ = c.Close() })
-	s.set(x)
+	s.current.Store(x)
 	s.log().Info("a leader has come", "leader", peer, "device", x.name, "memory", x.budget)
 	err = x.welcome(c, s.Version)
 	if err == nil {
@@ -195,32 +196,9 @@ func (x *session) welcome(c net.Conn, version string) error {
 	return err
 }
 
-// claim reserves the device for a session, or returns which leader has it.
-func (s *Server) claim(x *session) (leader string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.current != nil {
-		return s.current.peer
-	}
-	s.current = x
-	return ""
-}
-
-func (s *Server) set(x *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.current = x
-}
-
-func (s *Server) session() *session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current
-}
-
 // pulse answers the pings of a leader, however long its device computes.
 func (s *Server) pulse(c net.Conn, in frames, id [16]byte) error {
-	x := s.session()
+	x := s.current.Load()
 	if x == nil || x.id != id {
 		return refuseHello(c, errors.New("the session is over"), true)
 	}

@@ -24,6 +24,14 @@ type Weights interface {
 	Keep(d Digest, m *dtype.Matrix)
 }
 
+// findIn is the matrix with a digest and a form.
+func findIn(w Weights, d Digest, form *dtype.Matrix) (m dtype.Matrix, ok bool, err error) {
+	if w != nil {
+		m, ok, err = w.Find(d, form)
+	}
+	return m, ok && err == nil && formOf(&m) == formOf(form), err
+}
+
 // form is a matrix without its bytes, encoded.
 type form string
 
@@ -315,16 +323,14 @@ func (x *session) load(number uint64, c *coder) error {
 	}
 	var missing []int32
 	for i, d := range digests {
-		if x.weights != nil {
-			m, ok, err := x.weights.Find(d, &l.stack[i])
-			if err != nil {
-				return err
-			}
-			if ok && formOf(&m) == forms[i] {
-				l.stack[i] = m
-				x.found.Add(m.Bytes())
-				continue
-			}
+		m, ok, err := findIn(x.weights, d, &l.stack[i])
+		if err != nil {
+			return err
+		}
+		if ok {
+			l.stack[i] = m
+			x.found.Add(m.Bytes())
+			continue
 		}
 		missing = append(missing, int32(i))
 		l.missing[uint64(i)] = &incoming{digest: d, left: parts(&l.stack[i])}

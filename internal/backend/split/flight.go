@@ -47,35 +47,54 @@ type turns struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	busy    []bool
-	waiting [][]*trip // by device; nil is the caller, which comes first
+	wanted  []bool    // by the caller, which comes first
+	waiting [][]*trip // by device
 	queued  []bool    // by device: the caller has work there that it has not waited for
 	failed  []*trip   // by device: was told of an error, maybe of that work; nil: none
 }
 
-func newTurns(devices int) *turns {
-	x := &turns{busy: make([]bool, devices), waiting: make([][]*trip, devices), queued: make([]bool, devices), failed: make([]*trip, devices)}
+func newTurns(n int) *turns {
+	x := &turns{busy: make([]bool, n), wanted: make([]bool, n), waiting: make([][]*trip, n), queued: make([]bool, n), failed: make([]*trip, n)}
 	x.changed = sync.NewCond(&x.mu)
 	return x
 }
 
-// enter waits for a device: a trip for segment i, when the one before it has computed that. The caller of the device comes
-// before trips, and those come in the order of their launch.
+// enter waits for a device for segment i of a trip, when the one before it has computed that. Trips come in the order of their launch.
 func (x *turns) enter(s int, t *trip, i int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for t != nil && t.before != nil && t.before.at <= i {
+	for t.before != nil && t.before.at <= i {
 		x.changed.Wait()
 	}
-	at := len(x.waiting[s])
-	if t == nil {
-		at = 0
-	}
-	x.waiting[s] = slices.Insert(x.waiting[s], at, t)
-	for x.busy[s] || x.waiting[s][0] != t {
+	x.waiting[s] = append(x.waiting[s], t)
+	for x.busy[s] || x.wanted[s] || x.waiting[s][0] != t {
 		x.changed.Wait()
 	}
 	x.waiting[s] = slices.Delete(x.waiting[s], 0, 1)
 	x.busy[s] = true
+}
+
+// want has the caller come next on a device, or not.
+func (x *turns) want(s int, wanted bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.wanted[s] = wanted
+	x.changed.Broadcast()
+}
+
+// take waits for one of the devices that the caller wants.
+func (x *turns) take() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for {
+		for s, wanted := range x.wanted {
+			if wanted && !x.busy[s] {
+				x.busy[s], x.wanted[s] = true, false
+				return s
+			}
+		}
+		x.changed.Wait()
+	}
 }
 
 // leave gives a device back.
@@ -141,6 +160,16 @@ func (d *Device) Launch(f func()) backend.Flight {
 	defer func() { d.launched = nil }()
 	f()
 	return &list
+}
+
+// Ended implements backend.Flight. Passes end in the order of their launch.
+func (f *flight) Ended() <-chan struct{} {
+	if n := len(*f); n > 0 {
+		return (*f)[n-1].ended
+	}
+	none := make(chan struct{})
+	close(none)
+	return none
 }
 
 // Wait implements backend.Flight.
@@ -243,22 +272,50 @@ func (d *Device) mine(t backend.Tensor) *memory {
 // hold makes a device the caller's until yield.
 func (d *Device) hold(s int) backend.Backend {
 	if !d.holds[s] && len(d.flying()) > 0 {
-		d.turns.enter(s, nil, 0)
-		d.holds[s] = true
+		d.turns.want(s, true)
+		d.holds[d.turns.take()] = true
 	}
 	return d.dev[s]
+}
+
+// each calls f for every device with a number other than 0. It takes the devices as trips leave them: in their order, it would follow a
+// trip through all stages.
+func (d *Device) each(numbers []int, f func(s int) error) (err error) {
+	flying, wanted := len(d.flying()) > 0, 0
+	for s, n := range numbers {
+		switch {
+		case n == 0:
+		case d.holds[s] || !flying:
+			err = cmp.Or(err, f(s))
+		default:
+			wanted++
+			d.turns.want(s, true)
+			defer d.turns.want(s, false) // after a panic
+		}
+	}
+	for range wanted {
+		s := d.turns.take()
+		d.holds[s] = true
+		err = cmp.Or(err, f(s))
+		d.leave(s)
+	}
+	return err
 }
 
 // yield gives all devices back to the trips.
 func (d *Device) yield() {
 	for s, held := range d.holds {
 		if held {
-			d.prepared[s].Store(backend.PreparedBy(d.dev[s]))
-			d.holds[s] = false
-			d.turns.note(d.busy)
-			d.turns.leave(s, nil)
+			d.leave(s)
 		}
 	}
+}
+
+func (d *Device) leave(s int) {
+	d.prepared[s].Store(backend.PreparedBy(d.dev[s]))
+	d.holds[s] = false
+	d.turns.note(d.busy)
+	d.turns.leave(s, nil)
 }
 
 // launch has a pass computed in the background.

@@ -89,15 +89,13 @@ func (d *Device) AllocParts(t dtype.Type, parts []backend.Part, cols []int) (bac
 	m := d.newMemory(t, 1, c.width())
 	m.cut = c
 	defer d.yield()
-	for s := range d.dev {
-		if c.cols[s] == 0 {
-			continue
-		}
-		var err error
-		if m.copies[s], err = d.hold(s).Alloc(t, 1, c.cols[s]); err != nil {
-			d.release(m)
-			return backend.Tensor{}, err
-		}
+	err := d.each(c.cols, func(s int) (err error) {
+		m.copies[s], err = d.dev[s].Alloc(t, 1, c.cols[s])
+		return err
+	})
+	if err != nil {
+		d.release(m)
+		return backend.Tensor{}, err
 	}
 	return m.tensor(), nil
 }

@@ -90,11 +90,14 @@ func some(list ...backend.Tensor) []backend.Tensor {
 // Fill implements backend.Backend, as all that follows.
 func (d *Device) Fill(dst backend.Tensor, x float32) {
 	if m := d.memory(dst); m.cut != nil {
-		defer d.yield()
 		d.mine(dst)
-		err := d.runs(dst, dst.Cols*dst.Type.Size(), func(s int, t backend.Tensor, _, _ int) error {
-			d.queue(s).Fill(t, x)
-			return nil
+		err := d.each(m.cut.cols, func(s int) error {
+			return d.runs(dst, dst.Cols*dst.Type.Size(), func(on int, t backend.Tensor, _, _ int) error {
+				if on == s {
+					d.queue(s).Fill(t, x)
+				}
+				return nil
+			})
 		})
 		if err != nil {
 			panic(err)

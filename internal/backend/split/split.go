@@ -271,16 +271,25 @@ func (d *Device) fail(err error) {
 	}
 }
 
-// wait returns when the work queued on all devices but one is done, with the first error of any. The caller holds that one and waits for
+// wait returns when the work queued on all devices but one is done, with the first error of any. The caller then has that one and waits for
 // it itself. A device without work is not asked: over a network that takes as long as a pass.
 func (d *Device) wait(but int) error {
 	err := d.err
 	d.err = nil
-	for s := range d.dev {
-		if s != but && d.busy[s] {
-			_, e := d.waited(s).Host(d.tick[s])
-			err = cmp.Or(err, e)
+	clear(d.count)
+	for s, busy := range d.busy {
+		if busy && s != but {
+			d.count[s]++
 		}
+	}
+	err = cmp.Or(err, d.each(d.count, func(s int) error {
+		_, err := d.waited(s).Host(d.tick[s])
+		return err
+	}))
+	if but != anywhere {
+		d.hold(but)
+	}
+	for s := range d.dev {
 		err = cmp.Or(err, d.turns.told(s))
 	}
 	return err
@@ -295,7 +304,6 @@ func (d *Device) settled(src backend.Tensor) (backend.Backend, backend.Tensor, e
 	}
 	s := d.fresher(d.last, src)
 	err := d.bring(s, src)
-	d.hold(s)
 	if e := d.wait(s); e != nil {
 		err = e // it was first
 	}

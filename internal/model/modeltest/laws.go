@@ -56,13 +56,6 @@ func Laws(t *testing.T, subjects []Subject) {
 	}
 }
 
-// CommitEqualsReplay is the law of drafts alone.
-func CommitEqualsReplay(t *testing.T, subjects []Subject) {
-	for _, sub := range subjects {
-		t.Run(sub.Name, func(t *testing.T) { sub.law(t, backendtest.Open(t, backend.Options{})).commit(t) })
-	}
-}
-
 func (sub Subject) law(t *testing.T, b backend.Backend) *law {
 	t.Helper()
 	x := &law{Rig: OpenOn(t, b, sub.Dir, sub.Options), text: sub.Tokens, rowed: sub.RowsFor}

@@ -11,12 +11,15 @@ import (
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/checkpoint"
 	"github.com/foretoken/foretoken/internal/dtype"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/model/weights"
 	"github.com/foretoken/foretoken/internal/state"
 )
+
+func init() { backendtest.Divide = split.New }
 
 // Rig is a model with memory for its sequences.
 type Rig struct {
