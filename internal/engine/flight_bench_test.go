@@ -32,12 +32,10 @@ var (
 	serveFlag    = flag.String("serve", "", "address at which BenchmarkMachines is a node for another process")
 )
 
-// BenchmarkMachines measures a generated model, or a file, on a leader and nodes with one thread each, whose connections have
-// delays. Depth: passes of one sequence of 1, 2 and 4 rows, as rounds of depth 0, 1 and 3 have them. share is the time of one device
-// with one thread, over that of all. Groups: gain is the throughput with a round in flight for each machine over one round with all
-// sequences, gain-group that over one with the sequences of a group, and chosen that of the engine's own number of rounds over the
-// better one. Prompts: gain is that of chunks in flight over one at a time. What is compared alternates, and figures are medians. It needs
-// a core for each machine and one for the delays.
+// BenchmarkMachines measures a generated model, or a file, on a leader and nodes with one thread each. depth: passes of one sequence of 1, 2
+// and 4 rows; share is the time of one device over that of all. group: gain is the throughput with a round in flight for each machine over
+// one round with all sequences, gain-group over one with those of a group, chosen that of the engine's own number over the better. What is
+// compared alternates, and figures are medians.
 func BenchmarkMachines(b *testing.B) {
 	if *serveFlag != "" {
 		serveNode(b)

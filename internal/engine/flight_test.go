@@ -450,10 +450,8 @@ func (s *sleeping) Pass(p backend.Pass, queue func()) {
 	time.Sleep(s.pass)
 }
 
-// TestStagesAreBusy compares four rounds in flight with one where four stages sleep for the same time in place of computing: four answers
-// of n tokens, and answers that follow one another. It also compares chunks of a prompt in flight with one chunk at a time. Time is simulated,
-// so only stages take some. The last of n rounds of four groups ends 3/4 of a round later than that of one, which would give 3.66 and
-// 3.91. Another quarter is waited when sequences come, for the stages to clear memory. The first stage has the beginning and the end of a pass.
+// TestStagesAreBusy compares four rounds in flight with one where four stages sleep in place of computing, and chunks of a prompt with one
+// at a time, in simulated time. The limits are 3.66, 3.91, 2.91 and 3.66.
 func TestStagesAreBusy(t *testing.T) {
 	type want struct {
 		n               int

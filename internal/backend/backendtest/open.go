@@ -19,8 +19,8 @@ var Divide func(place func(backend.Part) int, list ...backend.Backend) (backend.
 
 // Open opens the device that tests compute on, which the test closes at its end: the processor, or
 // what the environment names in FORETOKEN_TEST_DEVICE, as make test-cuda does. "remote:0.8ms" is a processor behind a connection
-// of this machine that delays what is sent and what is received by that time, and that draws. "turns@cpu+remote+remote:5ms" divides the parts
-// of a model between several devices in turns, and with "layers@" the first has all parts but the layers. Options with an instruction set are
+// of this machine that delays what is sent and what is received by that time, and that draws. "turns@cpu+remote+remote:5ms" gives the
+// parts of a model to several devices one after another, and with "layers@" the first has all parts but the layers. Options with an instruction set are
 // for the processor. FORETOKEN_TEST_ISA names that of processors without one in their options.
 func Open(tb testing.TB, o backend.Options) backend.Backend {
 	tb.Helper()

@@ -278,8 +278,7 @@ func (d *Device) hold(s int) backend.Backend {
 	return d.dev[s]
 }
 
-// each calls f for every device with a number other than 0. It takes the devices as trips leave them: in their order, it would follow a
-// trip through all stages.
+// each calls f for devices with a number other than 0, as trips leave them: in order, it would follow a trip through all stages.
 func (d *Device) each(numbers []int, f func(s int) error) (err error) {
 	flying, wanted := len(d.flying()) > 0, 0
 	for s, n := range numbers {

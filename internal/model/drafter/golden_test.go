@@ -38,11 +38,7 @@ func open(tb testing.TB, name, dir string, o backend.Options) *rig {
 // openWith is open with a drafter that is open.
 func openWith(tb testing.TB, name string, c *checkpoint.Checkpoint, o backend.Options) *rig {
 	tb.Helper()
-	b := backendtest.Open(tb, o)
-	if _, several := b.(backend.Pipeline); !several {
-		b = backendtest.Drawing(b) // and replays passes
-	}
-	return openOn(tb, name, c, b, model.Options{Compute: backend.Float32})
+	return openOn(tb, name, c, backendtest.Drawing(backendtest.Open(tb, o)), model.Options{Compute: backend.Float32}) // which replays passes
 }
 
 // openComputed is openWith, with any arithmetic.
