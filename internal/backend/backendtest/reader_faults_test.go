@@ -1,12 +1,26 @@
 package backendtest
 
-import "github.com/foretoken/foretoken/internal/backend"
+import (
+	"slices"
+
+	"github.com/foretoken/foretoken/internal/backend"
+)
 
 // readerFaults are those of operations that families with norms behind their layers, and drafters that
 // read the memory of another model, brought.
 var readerFaults = []planted{
 	{"Embed", "the factor is ignored", func(f *faulty, b *Opaque) {
 		f.embed = func(dst backend.Tensor, table backend.Weight, ids []int32, _ float32) { b.Embed(dst, table, ids, 0) }
+	}},
+	{"Draw", "far columns do not count", func(f *faulty, b *Opaque) {
+		f.draw = func(drawn, logits, tokens backend.Tensor, draws []backend.Draw) {
+			b.Draw(drawn, logits, tokens, near(draws))
+		}
+	}},
+	{"Candidates", "far columns do not count", func(f *faulty, b *Opaque) {
+		f.candidates = func(ids, best, logits backend.Tensor, draws []backend.Draw) {
+			b.Candidates(ids, best, logits, near(draws))
+		}
 	}},
 	{"EmbedDrawn", "the factor is ignored", func(f *faulty, b *Opaque) {
 		f.embedDrawn = func(dst backend.Tensor, table backend.Weight, ids backend.Tensor, _ float32) {
@@ -74,4 +88,15 @@ var readerFaults = []planted{
 			}
 		}
 	}},
+}
+
+// near is draws from the first columns of long rows.
+func near(draws []backend.Draw) []backend.Draw {
+	draws = slices.Clone(draws)
+	for i := range draws {
+		if d := &draws[i]; d.First == 0 && d.Cols == 0 {
+			d.First = 1 << 17 / backend.RowBlock
+		}
+	}
+	return draws
 }

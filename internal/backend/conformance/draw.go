@@ -127,6 +127,7 @@ func (c *checker) draw() {
 	if !ok {
 		return
 	}
+	c.drawWide(d)
 	for _, s := range [][2]int{{1, 5000}, {17, 130}, {70, 33}, {2, 1}} {
 		for _, views := range []bool{false, true} {
 			c.drawRows(d, s[0], s[1], views)
@@ -192,6 +193,27 @@ func (c *checker) drawRows(d backend.Drawer, n, cols int, views bool) {
 			got, want = slices.Concat(got, columns[i*most:(i+1)*most], values[i*most:(i+1)*most]), slices.Concat(want, x, y)
 		}
 		return got, want
+	})
+}
+
+// drawWide draws from a row of more columns than devices read at once, and selects candidates: only the last ones count.
+func (c *checker) drawWide(d backend.Drawer) {
+	const without, cols, most = 1 << 17, 1<<17 + 2000, 16
+	wide := func(r *rig) []float32 {
+		return slices.Concat(slices.Repeat([]float32{float32(math.Inf(-1))}, without), r.list(cols-without))
+	}
+	c.on("Draw")
+	c.holds("many columns", func(r *rig) (got, want []float32) {
+		logits, drawn, draw := wide(r), r.random(1, 3), backend.Draw{Temperature: 3, TopK: 2000, TopP: 0.9, Noise: 1}
+		d.Draw(drawn, r.tensor(1, cols, logits), backend.Tensor{}, []backend.Draw{draw})
+		return r.read(drawn), Numbers(new(sampling.Drawer).Draw(Plain(draw), logits))
+	})
+	c.on("Candidates")
+	c.holds("many columns", func(r *rig) (got, want []float32) {
+		logits, ids, best := wide(r), r.random(1, most), r.random(1, most)
+		d.Candidates(ids, best, r.tensor(1, cols, logits), make([]backend.Draw, 1))
+		columns, values := CandidatesOf(logits, backend.Draw{}, most)
+		return slices.Concat(r.read(ids), r.read(best)), slices.Concat(columns, values)
 	})
 }
 

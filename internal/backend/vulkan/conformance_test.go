@@ -51,12 +51,20 @@ func open(tb testing.TB) *Backend {
 // TestDevice holds the kernels and whole models to the portable code: most of the time is for compiling kernels.
 func TestDevice(t *testing.T) {
 	b := open(t)
-	t.Run("suite", func(t *testing.T) { backendtest.Brief(t).Run(t, b) })
+	t.Run("suite", func(t *testing.T) { backendtest.Brief(t).Run(t, kept{b}) })
 	t.Run("kernels", func(t *testing.T) { suiteRunsKernels(t, b) })
-	b = open(t) // the suite has closed the other
 	t.Run("models", func(t *testing.T) { modelsHaveTheBitsOfTheCPU(t, b) })
 	t.Run("times", func(t *testing.T) { kernelsAreTimed(t, b) })
+	if err := b.Close(); err != nil { // open does it again
+		t.Error(err)
+	}
 }
+
+// kept is a device that the suite does not close, so that its kernels are compiled once.
+type kept struct{ *Backend }
+
+// Close implements backend.Backend.
+func (kept) Close() error { return nil }
 
 // suiteRunsKernels checks that the suite has run every kernel whose results count, since it is the proof of a device: all but the probes,
 // and those that the proof runs when a weight is loaded.

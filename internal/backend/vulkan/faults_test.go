@@ -2,6 +2,7 @@ package vulkan
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"os"
@@ -185,6 +186,25 @@ func TestMatricesThatFailAreNotUsed(t *testing.T) {
 		}
 		if err := b.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestPlacesOfMatricesAreThoseOfTheKernel has the places of an NVIDIA GPU, and others in which the kernel does not find every sum once.
+func TestPlacesOfMatricesAreThoseOfTheKernel(t *testing.T) {
+	for want, place := range map[string]func(thread, sum int) int{
+		"":                             func(t, i int) int { return t/4*16 + t%4*2 + i&1 + i>>1&1*128 + i>>2*8 },
+		"sum 0 of thread 1 is at 0":    func(_, i int) int { return i&1 + i>>1&1*128 + i>>2*8 },
+		"sum 4 of thread 0 is at -1":   func(t, i int) int { return max(-1, 4*t+i-100*(i>>2)) },
+		"sum 0 of thread 31 is at 256": func(t, i int) int { return 8*(t+t/31) + i },
+		"sum 3 of thread 0 is at 4":    func(t, i int) int { return 8*t + []int{0, 1, 2, 4, 3, 5, 6, 7}[i] },
+	} {
+		var data []byte
+		for i := range 256 {
+			data = binary.LittleEndian.AppendUint32(data, uint32(place(i/8, i%8)))
+		}
+		if places, wrong := placesOf(data); wrong != want || want == "" && places != [3]int{1, 128, 8} {
+			t.Errorf("%v, %q, want %q", places, wrong, want)
 		}
 	}
 }

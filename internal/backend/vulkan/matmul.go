@@ -174,6 +174,16 @@ func (b *Backend) cooperates(w *weight) bool {
 	return b.matrix > 0 && !w.dots && w.tiled() && w.l.Group%b.matrix == 0
 }
 
+// compileMatrices compiles the kernels of cooperative matrices for w when it is loaded: if one does not compile, w is multiplied
+// without them, and that is compared with the CPU.
+func (b *Backend) compileMatrices(w *weight) {
+	for i := 0; i < len(matrixTiles) && b.cooperates(w); i++ {
+		if _, err := b.kernel(b.tileKernel(w, matrixTiles[i])); err != nil {
+			b.withoutMatrices(w, err.Error())
+		}
+	}
+}
+
 // withoutMatrices has w multiplied without cooperative matrices.
 func (b *Backend) withoutMatrices(w *weight, reason string) {
 	w.dots = true
@@ -278,15 +288,7 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 	}
 	if r.jobs == 0 && in.rows > strip && w.tiled() {
 		t := b.tile(w, in.rows)
-		tiled := b.tileKernel(w, t)
-		if b.cooperates(w) && b.err == nil {
-			if _, err := b.kernel(tiled); err != nil {
-				b.withoutMatrices(w, err.Error())
-				t = b.tile(w, in.rows)
-				tiled = b.tileKernel(w, t)
-			}
-		}
-		explicit(tiled, t.groups(in.rows, tiles))
+		explicit(b.tileKernel(w, t), t.groups(in.rows, tiles))
 		return
 	}
 	const most = maxRows / strip * strip

@@ -13,7 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/vulkan/spirv"
 )
 
-// TestModulesComputeWithFloatsAsTheyMay reads every module as devices of all kinds get it.
+// TestModulesComputeWithFloatsAsTheyMay reads every module as devices and levels of all kinds get it.
 func TestModulesComputeWithFloatsAsTheyMay(t *testing.T) {
 	for _, info := range []driver.Info{
 		{}, {Float64: true}, {Keeps: driver.Controls{Denorms: true, NaN: true, Nearest: true}}, {Float64: true, Keeps: driver.Controls{Nearest: true}},
@@ -25,6 +25,11 @@ func TestModulesComputeWithFloatsAsTheyMay(t *testing.T) {
 		for name, m := range list {
 			if err := spirv.Check(m); err != nil {
 				t.Errorf("%s, float64 %t: %v", name, info.Float64, err)
+			}
+			few := m.WithoutIntegers()
+			err := spirv.Check(few)
+			if fuses := strings.HasPrefix(name, "attend") || strings.HasPrefix(name, "product"); err != nil || fuses && len(few) == len(m) {
+				t.Errorf("%s without integers has %d words of %d: %v", name, len(few), len(m), err)
 			}
 			if wide := m.HasFloat64(); wide && !info.Float64 {
 				t.Errorf("%s computes with float64 on a device without it", name)

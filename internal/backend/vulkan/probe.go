@@ -147,16 +147,15 @@ func (b *Backend) probe(x, y, z []float32) (string, error) {
 	return "", nil
 }
 
-// probeMatrix compares a product of cooperative matrices of signed bytes, and has them used if it is exact. It returns what is wrong, or
-// "", and the places of sums that are, 16 times the row and the output.
-func (b *Backend) probeMatrix() (what string, wrong []int, err error) {
+// probeMatrix compares a product of cooperative matrices of signed bytes, and has them used if it is exact. It returns what is wrong, or "".
+func (b *Backend) probeMatrix() (what string, err error) {
 	depth := b.info.Matrix
 	if depth == 0 {
-		return "", nil, nil
+		return "", nil
 	}
 	name := fmt.Sprintf("probe_matrix:%d", depth)
 	if _, err := b.kernel(name); err != nil {
-		return err.Error(), nil, nil
+		return err.Error(), nil
 	}
 	rng, codes := rand.New(rand.NewPCG(5, 6)), make([]byte, 2*16*depth)
 	for i := range codes {
@@ -165,43 +164,55 @@ func (b *Backend) probeMatrix() (what string, wrong []int, err error) {
 	const sums = 256
 	at, err := b.memory.Alloc(int64(len(codes)))
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	defer func() { b.fail(b.memory.Free(at)) }()
 	dst, err := b.memory.Alloc(2 * 4 * sums)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	defer func() { b.fail(b.memory.Free(dst)) }()
 	if err := b.send(at, codes); err != nil {
-		return "", nil, err
+		return "", err
 	}
 	b.launch(name, [3]int{1, 1, 1}, at, dst)
 	data, err := b.read(dst, 2*4*sums)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
+	wrong := 0
 	for i := range sums {
 		sum := int32(0)
 		for k := range depth {
 			sum += int32(int8(codes[i/16*depth+k])) * int32(int8(codes[(16+i%16)*depth+k]))
 		}
 		if int32(binary.LittleEndian.Uint32(data[4*i:])) != sum {
-			wrong = append(wrong, i)
+			wrong++
 		}
 	}
-	if wrong != nil {
-		return fmt.Sprintf("%d of %d sums are wrong", len(wrong), sums), wrong, nil
+	if wrong > 0 {
+		return fmt.Sprintf("%d of %d sums are wrong", wrong, sums), nil
 	}
-	place := func(i int) int { return int(int32(binary.LittleEndian.Uint32(data[4*(sums+i):]))) }
-	places := [3]int{place(1) - place(0), place(2) - place(0), place(4) - place(0)}
-	for i := range sums {
-		if place(i) != place(i&^7)+i&1*places[0]+i>>1&1*places[1]+i>>2&1*places[2] {
-			return fmt.Sprintf("sum %d of a thread is at %d", i%8, place(i)), nil, nil
+	if b.places, what = placesOf(data[4*sums:]); what == "" {
+		b.matrix = depth
+	}
+	return what, nil
+}
+
+// placesOf is how much further the sums of a thread lie in a matrix of 16 rows and 16 outputs for each bit of their number, from the places
+// of the eight sums of every thread. It says what is wrong unless kernels/product_matrix.comp finds every sum once by that.
+func placesOf(data []byte) (places [3]int, wrong string) {
+	place := func(i int) int { return int(int32(binary.LittleEndian.Uint32(data[4*i:]))) }
+	places = [3]int{place(1) - place(0), place(2) - place(0), place(4) - place(0)}
+	var found [256]bool
+	for i := range found {
+		p := place(i)
+		if p < 0 || p >= len(found) || found[p] || p != place(i&^7)+i&1*places[0]+i>>1&1*places[1]+i>>2&1*places[2] {
+			return places, fmt.Sprintf("sum %d of thread %d is at %d", i%8, i/8, p)
 		}
+		found[p] = true
 	}
-	b.matrix, b.places = depth, places
-	return "", nil, nil
+	return places, ""
 }
 
 // openOn opens the device of a number, as of backend.Options, or the first usable one, at the cheapest level that the probe finds exact.
@@ -271,7 +282,7 @@ func openDevice(d driver.Driver, i int, info driver.Info, o Options, levels []Le
 		w.matrix, w.places = b.matrix, b.places
 		return w, nil
 	}
-	wrong, _, err := b.probeMatrix()
+	wrong, err := b.probeMatrix()
 	if wrong != "" {
 		b.opts.Log.Warn("vulkan: cooperative matrices of the device are not used", "device", info.Name, "reason", wrong)
 	}

@@ -3,13 +3,9 @@
 package vulkan
 
 import (
-	"bytes"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
@@ -127,143 +123,11 @@ func smallMatrices(t *testing.T) {
 	t.Cleanup(func() { matrixTiles = own })
 }
 
-// variants are tiles to time: dots of them by integer dot products, then those by cooperative matrices.
-var variants = []tile{
-	{4, 8, 1, 1, 1},
-	{4, 8, 1, 1, 2},
-	{2, 8, 1, 1, 1},
-	{2, 4, 1, 1, 1},
-	{1, 4, 1, 1, 1},
-	{2, 2, 2, 4, 1},
-	{2, 2, 2, 4, 2},
-	{4, 2, 1, 4, 1},
-	{2, 4, 4, 2, 2},
-	{1, 2, 4, 2, 2},
-	{1, 2, 4, 2, 1},
-	{1, 1, 2, 2, 2},
-	{1, 1, 2, 2, 1},
-}
-
-const dots = 5
-
-// BenchmarkTiles prints microseconds of products of Qwen3.5 9B by variants.
-func BenchmarkTiles(t *testing.B) {
-	b := open(t)
-	depth := b.matrix
-	first := map[tile]int64{}
-	for _, shape := range [][2]int{{12288, 4096}, {4096, 12288}, {4096, 4096}, {1024, 4096}, {32, 4096}} {
-		m := dtype.Matrix{Rows: shape[0], Cols: shape[1], Type: dtype.BF16, Data: make([]byte, 2*shape[0]*shape[1])}
-		rng := rand.New(rand.NewPCG(1, 2))
-		for i := range m.Rows * m.Cols {
-			binary.LittleEndian.PutUint16(m.Data[2*i:], uint16(0x3c00+rng.IntN(512)+rng.IntN(2)<<15))
-		}
-		q, err := dtype.Quantize(&m, 4, 64, dtype.BF16)
-		if err != nil {
-			t.Fatal(err)
-		}
-		own, err := b.Load(backend.Int8, q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w := b.weight(own)
-		x, _ := b.Alloc(dtype.F32, 512, shape[1])
-		dst, _ := b.Alloc(dtype.F32, 512, shape[0])
-		list := make([]float32, 512*shape[1])
-		for i := range list {
-			list[i] = float32(rng.NormFloat64())
-		}
-		_ = b.Write(x, list)
-		var right []float32
-		for i, v := range variants {
-			if b.matrix = 0; i >= dots {
-				if b.matrix = depth; depth == 0 {
-					break
-				}
-			}
-			dotTiles, matrixTiles = []tile{v}, []tile{v}
-			line := fmt.Sprintf("%5dx%-5d %v", shape[0], shape[1], v)
-			for _, n := range []int{16, 32, 64, 128, 512} {
-				high := v.high * v.down
-				if 16*high >= 2*n && n > 16 {
-					line += fmt.Sprintf(" %7s", "-")
-					continue
-				}
-				b.begin()
-				var known []rows
-				in := b.prepare(x.RowRange(0, n), w, &known)
-				multiply := func() {
-					b.multiply(in, w, 0, &backend.Product{Dst: dst.RowRange(0, n), W: own}, 0, w.l.Tiles, routed{})
-				}
-				if err := b.wait(); err != nil {
-					t.Fatal(err)
-				}
-				start := time.Now()
-				multiply()
-				if err := b.wait(); err != nil {
-					line += " " + err.Error()
-					break
-				}
-				if _, ok := first[v]; !ok {
-					first[v] = time.Since(start).Milliseconds()
-					line += fmt.Sprintf(" (%d ms)", first[v])
-				}
-				times, s := 10, 0.0
-				for range 2 { // the first raises the clock of the device
-					start = time.Now()
-					for range times {
-						multiply()
-					}
-					if err := b.wait(); err != nil {
-						t.Fatal(err)
-					}
-					s = time.Since(start).Seconds() / float64(times)
-					times = max(10, int(0.02/s))
-				}
-				line += fmt.Sprintf(" %7.1f", s*1e6)
-				if n == 512 {
-					line += fmt.Sprintf(" µs %6.1f TOPS", 2*float64(n)*float64(shape[0])*float64(shape[1])/s/1e12)
-					host, err := b.Host(dst.RowRange(496, 512))
-					if err != nil {
-						t.Fatal(err)
-					}
-					got := slices.Clone(host)
-					if right == nil {
-						right = got
-					} else {
-						wrong := 0
-						for i := range got {
-							if got[i] != right[i] {
-								wrong++
-							}
-						}
-						if wrong > 0 {
-							line += fmt.Sprintf(" WRONG %d", wrong)
-						}
-					}
-				}
-			}
-			fmt.Println(line)
-		}
-		b.Free(x)
-		b.Free(dst)
-		b.Unload(own)
-	}
-}
-
-// TestMatricesAreExact prints which sums of cooperative matrices are wrong, as rows of outputs.
+// TestMatricesAreExact says what is wrong with the cooperative matrices of the machine's device.
 func TestMatricesAreExact(t *testing.T) {
 	b := open(t)
-	t.Logf("cooperative matrices of %d columns; 0: none", b.info.Matrix)
-	what, wrong, err := b.probeMatrix()
-	if err != nil {
-		t.Fatal(err)
+	t.Logf("cooperative matrices of %d columns, sums of a thread are at %v; 0: none", b.matrix, b.places)
+	if what, err := b.probeMatrix(); err != nil || what != "" {
+		t.Errorf("%s: %v", what, err)
 	}
-	if t.Logf("sums of a thread are at %v", b.places); what == "" {
-		return
-	}
-	rows := bytes.Repeat([]byte("................\n"), 16)
-	for _, i := range wrong {
-		rows[i/16*17+i%16] = 'x'
-	}
-	t.Errorf("%s:\n%s", what, rows)
 }

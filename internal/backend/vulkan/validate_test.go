@@ -21,6 +21,9 @@ func TestModulesAreValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, m := range list {
+			if info.Float64 { // as Doubles has them
+				m = m.WithoutIntegers()
+			}
 			file := filepath.Join(dir, name+".spv")
 			if err := os.WriteFile(file, bytesOf(m), 0o600); err != nil {
 				t.Fatal(err)

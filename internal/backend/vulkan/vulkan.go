@@ -220,6 +220,9 @@ func (b *Backend) kernel(name string) (driver.Kernel, error) {
 	if !ok {
 		return nil, fmt.Errorf("vulkan: no kernel %s", name)
 	}
+	if b.opts.Level <= Doubles { // kernels do not use that function, and compilers need long for it
+		m = m.WithoutIntegers()
+	}
 	constants := []uint32{uint32(b.opts.Level)}
 	for text := range strings.FieldsFuncSeq(variant, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.Atoi(text)

@@ -167,25 +167,45 @@ func (m Module) WithoutFloat64() (Module, error) {
 			gone[w[2]] = true
 		}
 	}
-	// Functions with a number of such a type.
+	functionsWith(list, gone, func(f []instruction) bool {
+		return slices.ContainsFunc(f, func(x instruction) bool { return len(x.words) > 2 && hasResult(x.op) && wide[x.words[1]] })
+	})
+	return m.without(list, wide, gone), nil
+}
+
+// WithoutIntegers returns the module without the function that computes fused multiply-adds by integers: of those with three parameters
+// the one that looks for the highest digit. Calls become undefined numbers.
+func (m Module) WithoutIntegers() Module {
+	list, _ := m.instructions() // Read has found no error
+	gone := map[uint32]bool{}
+	functionsWith(list, gone, func(f []instruction) bool {
+		return len(f) > 4 && f[4].op == opLabel && slices.ContainsFunc(f, func(x instruction) bool { return x.op == opExtInst && x.words[4] == extInstFindUMsb })
+	})
+	return m.without(list, nil, gone)
+}
+
+// functionsWith adds the ids of functions, and those inside them, for which f is true.
+func functionsWith(list []instruction, gone map[uint32]bool, f func([]instruction) bool) {
 	from := 0
 	for k, i := range list {
 		if i.op == opFunction {
 			from = k
 		}
-		if i.op != opFunctionEnd {
+		if i.op != opFunctionEnd || !f(list[from:k]) {
 			continue
 		}
-		if slices.ContainsFunc(list[from:k], func(x instruction) bool { return len(x.words) > 2 && hasResult(x.op) && wide[x.words[1]] }) {
-			for _, x := range list[from:k] {
-				if len(x.words) > 2 && hasResult(x.op) {
-					gone[x.words[2]] = true
-				} else if x.op == opLabel {
-					gone[x.words[1]] = true
-				}
+		for _, x := range list[from:k] {
+			if len(x.words) > 2 && hasResult(x.op) {
+				gone[x.words[2]] = true
+			} else if x.op == opLabel {
+				gone[x.words[1]] = true
 			}
 		}
 	}
+}
+
+// without is the module without functions and constants, and without types of float64 if wide lists any.
+func (m Module) without(list []instruction, wide, gone map[uint32]bool) Module {
 	out := append(Module{}, m[:headerWords]...)
 	inside := false
 	for _, i := range list {
@@ -196,7 +216,7 @@ func (m Module) WithoutFloat64() (Module, error) {
 		case i.op == opFunctionEnd && inside:
 			inside = false
 			continue
-		case i.op == opCapability && w[1] == capabilityFloat64, i.op == opDecorate && gone[w[1]]:
+		case wide != nil && i.op == opCapability && w[1] == capabilityFloat64, i.op == opDecorate && gone[w[1]]:
 			continue
 		case i.op >= opTypeFloat && i.op <= opTypePointer && len(w) > 1 && wide[w[1]], i.op == opConstant && gone[w[2]]:
 			continue
@@ -208,7 +228,7 @@ func (m Module) WithoutFloat64() (Module, error) {
 			out = append(out, w...)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // hasResult reports whether an instruction within a function has a type and a result. Stores, branches, merges, barriers and returns

@@ -167,6 +167,7 @@ func FuzzRead(f *testing.F) {
 		_ = Check(m)
 		if m, err = m.WithoutFloat64(); err == nil {
 			_, _ = m.WithControls(Controls{true, true, true})
+			_ = m.WithoutIntegers()
 		}
 	})
 }
