@@ -451,15 +451,16 @@ func (s *sleeping) Pass(p backend.Pass, queue func()) {
 }
 
 // TestStagesAreBusy compares four rounds in flight with one where four stages sleep in place of computing, and chunks of a prompt with one
-// at a time, in simulated time. The limits are 3.66, 3.91, 2.91 and 3.66.
+// at a time, in simulated time. Stages that never wait reach 3.66 with four answers of 8 tokens and 3.91 with 32, and 2.91 with 8 chunks and
+// 3.66 with 32.
 func TestStagesAreBusy(t *testing.T) {
 	type want struct {
-		n               int
-		answers, chunks float64
+		n                       int
+		answers, queued, chunks float64
 	}
-	cases := []want{{8, 3.55, 2.9}}
+	cases := []want{{8, 3.5, 3.4, 2.9}}
 	if long {
-		cases = append(cases, want{32, 3.85, 3.65})
+		cases = append(cases, want{32, 3.85, 3.8, 3.65})
 	}
 	for _, c := range cases {
 		synctest.Test(t, func(t *testing.T) {
@@ -479,10 +480,11 @@ func TestStagesAreBusy(t *testing.T) {
 			m := load(t, golden.Dir(t, "dense"), model.Options{Quantize: 8}, dev)
 			one := throughput(t, m, dev, 1, 1, 1, c.n, 0)
 			four, apart := throughput(t, m, dev, 4, 4, 4, c.n, 0)/one, throughput(t, m, dev, 4, 4, 4, c.n, time.Millisecond)/one
-			steady := throughput(t, m, dev, 4, 4, 16, c.n, 0) / one
+			queued := throughput(t, m, dev, 4, 4, 16, c.n, 0) / one // varies by 3 % with the order of the goroutines
 			chunks := prefilled(t, m, dev, 4, 4*c.n, 4) / prefilled(t, m, dev, 1, 4*c.n, 4)
-			if t.Logf("%d tokens: four answers %.3f, a millisecond apart %.3f, 16 %.3f, chunks %.3f", c.n, four, apart, steady, chunks); four < c.answers || apart < c.answers || steady < c.answers || chunks < c.chunks {
-				t.Errorf("want at least %v, %v and %v", c.answers, c.answers, c.chunks)
+			t.Logf("%d tokens: four answers %.3f, a millisecond apart %.3f, 16 %.3f, chunks %.3f", c.n, four, apart, queued, chunks)
+			if min(four, apart) < c.answers || queued < c.queued || chunks < c.chunks {
+				t.Errorf("want at least %v, %v, %v and %v", c.answers, c.answers, c.queued, c.chunks)
 			}
 		})
 	}
