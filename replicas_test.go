@@ -45,7 +45,7 @@ func (l *lockedBuffer) count(text string) int {
 
 func newReplica(s *s3test.Server) *replica {
 	r := &replica{}
-	r.o = Options{ // the device records each of its passes, so that no time of a token is known, with which fetches are compared
+	r.o = Options{ // the first pass of a shape is not timed: no time of a token is known when the prompt is stored
 		Device: "opaque", Log: slog.New(slog.NewTextHandler(&r.log, nil)), Context: 512, KVMemory: 64 << 20, Threads: 1, Speculation: Speculation{NoSelfTest: true},
 	}
 	r.share(s, s3test.AccessKey)

@@ -1,10 +1,9 @@
-// Package cost estimates the times of rounds on this machine: passes of the model by number of rows, rows of prompts,
-// drafting by depth and number of runs. The depth controller and the scheduler read it.
+// Package cost estimates the times of rounds on this machine: passes of the model by number of rows, rows of prompts, drafting by depth and
+// number of runs. The depth controller and the scheduler read it.
 //
-// A time is the product of the current speed of the machine, which another program may halve for a minute, and a cost
-// that hardly changes. The unit of cost is the level, the time of a pass over one row. A Kalman filter estimates the
-// logarithms of the level and of the costs of some sizes together. So it knows which sizes were measured at the same
-// speed, and how uncertain the ratio of two sizes is.
+// A time is the product of the current speed of the machine, which another program may halve for a minute, and a cost that hardly changes.
+// The unit of cost is the level, the time of a pass over one row. A Kalman filter estimates the logarithms of the level and of the costs of
+// some sizes together. So it knows which sizes were measured at the same speed, and how uncertain the ratio of two sizes is.
 package cost
 
 import (
@@ -187,7 +186,7 @@ func (m *Model) ObservePrompt(rows, prompt int, took time.Duration) {
 	if !m.known { // any level fits, until a pass without prompts is measured
 		m.pass.x[0] = exactmath.Log(took.Seconds() / (1 + assumedRow*float64(prompt)))
 	}
-	more := took.Seconds()/m.Level() - m.Pass(rows)
+	more := took.Seconds()/exactmath.Exp(m.pass.x[0]) - m.Pass(rows)
 	if m.prompt[1] > 0 { // a single disturbance does not decide
 		more = min(more, 2*float64(prompt)*m.promptRow()+m.Pass(rows)/4)
 	}
@@ -234,7 +233,7 @@ func (m *Model) Measured(rows int) int {
 
 // Level is the time of a pass over one row, in seconds; 0: not known.
 func (m *Model) Level() float64 {
-	if m.noise == 0 {
+	if !m.known && m.prompt[1] == 0 {
 		return 0
 	}
 	return exactmath.Exp(m.pass.x[0])

@@ -293,7 +293,7 @@ func TestPromptsBeforeAnyPass(t *testing.T) {
 	m.ObservePrompt(0, 101, 0)
 	m.ObservePass(0, 0, ms(10))
 	near(t, "a draft of which nothing is known", m.Draft(0, 1, 1, 0), 0.23, 1e-9)
-	if m.Known() || m.Rest() != 0 {
+	if m.Known() || m.Rest() != 0 || m.PromptRow() != 0 {
 		t.Error("something is known")
 	}
 	m.ObservePrompt(0, 101, ms(20))

@@ -235,8 +235,8 @@ func (s passes) pass(b *testing.B, rows int) float64 {
 	return took.Seconds()
 }
 
-// throughput is the tokens per second of sequences with answers of a length, a number of which run at a time. They come apart from each other,
-// behind as many others.
+// throughput is the tokens per second of sequences with answers of a length, a number of which run at a time. Each begins a time apart after the
+// one before. As many as run at a time go first, and allocate the memory.
 func throughput(b testing.TB, m model.Model, dev backend.Backend, groups, running, sequences, tokens int, apart time.Duration) float64 {
 	b.Helper()
 	e, err := New(m, state.NewPool(dev, 1<<30), Options{groups: groups, MaxBatch: running})

@@ -235,7 +235,10 @@ func TestChoicesRest(t *testing.T) {
 	if c.Chosen(time.Hour); c.Rests(3) || c.Rests(2) {
 		t.Error("another number of runs has no choice")
 	}
-	row = 0
+	if c.left = trialRounds; rests(c, 2, time.Hour) > 0 {
+		t.Error("rounds without a choice in a trial")
+	}
+	row, c.left = 0, 0
 	c.Model = informed(pass, step).Model
 	if choose(c, 2, 1) == 0 || rests(c, 2, time.Hour) > 0 {
 		t.Error("rounds without a choice after drafts")

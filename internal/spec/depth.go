@@ -10,16 +10,14 @@ import (
 	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
-// Controller chooses the source and the number of drafts of each run. Under the exact rule the choice never changes a
-// text, only its speed.
+// Controller chooses the source and the number of drafts of each run. Under the exact rule the choice changes the speed of a text only.
 //
-// All drafts that a batch could make are sorted, the most likely to be accepted first. A candidate is a number of drafts
-// from the beginning of that order, such that the pass has one of the sizes that the cost model estimates; none is plain
-// decoding. The acceptance counts give the expected tokens of a candidate, the cost model gives its time.
+// All drafts that a batch could make are sorted, the most likely to be accepted first. A candidate is a number of drafts from the beginning
+// of that order, such that the pass has one of the sizes that the cost model estimates; none is plain decoding. The acceptance counts give
+// the expected tokens of a candidate, the cost model gives its time.
 //
 //   - The choice is the candidate with the most tokens per second.
-//   - A trial takes another candidate for two rounds: the one that is expected to gain most by it. Two rounds of the
-//     choice follow.
+//   - A trial takes another candidate for two rounds: the one that is expected to gain most by it. Two rounds of the choice follow.
 //   - After a round without drafts, only some rounds have a choice: choices then take 0.2 % of the time.
 //
 // A Controller belongs to one goroutine at a time.
@@ -151,8 +149,8 @@ func (x *candidate) add(run *Run, j int, gain float64) {
 	}
 }
 
-// rated is a candidate with its rate. A drafter that was idle is first fed the rows that it lacks, once in the rounds in which the candidate
-// is used.
+// rated is a candidate with its rate. A drafter that was idle is first fed the rows that it lacks: each of the rounds in which the candidate
+// is used has a part of that time.
 func (c *Controller) rated(x candidate) candidate {
 	took := c.Pass(x.rows)
 	for s, depth := range x.deepest {
@@ -306,10 +304,10 @@ func (c *Controller) gain(x, best *candidate) float64 {
 	return horizon*spread*(max(faster, 0)+exactmath.Log(1+exactmath.Exp(-math.Abs(faster)))) - max(loss, 0)
 }
 
-// Chosen reports the time of Choose and of all that goes with it. After rounds without drafts, the next ones are plain without a choice.
+// Chosen reports the time of Choose and of all that goes with it. After rounds without drafts, the next ones have none, except in a trial.
 func (c *Controller) Chosen(took time.Duration) {
 	c.rest = 0
-	if plain := slices.Min(c.idle[:]); plain > 0 {
+	if plain := slices.Min(c.idle[:]); plain > 0 && !c.whole() {
 		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), float64(min(2*plain, restRounds))))
 	}
 }

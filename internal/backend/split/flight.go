@@ -278,7 +278,7 @@ func (d *Device) hold(s int) backend.Backend {
 	return d.dev[s]
 }
 
-// each calls f for devices with a number other than 0, as trips leave them: in order, it would follow a trip through all stages.
+// each calls f for the devices with a number other than 0, as trips leave them. In their order, one trip could be waited for at each of them.
 func (d *Device) each(numbers []int, f func(s int) error) (err error) {
 	flying, wanted := len(d.flying()) > 0, 0
 	for s, n := range numbers {

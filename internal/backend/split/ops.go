@@ -90,6 +90,7 @@ func some(list ...backend.Tensor) []backend.Tensor {
 // Fill implements backend.Backend, as all that follows.
 func (d *Device) Fill(dst backend.Tensor, x float32) {
 	if m := d.memory(dst); m.cut != nil {
+		defer d.yield() // after a panic
 		d.mine(dst)
 		err := d.each(m.cut.cols, func(s int) error {
 			return d.runs(dst, dst.Cols*dst.Type.Size(), func(on int, t backend.Tensor, _, _ int) error {

@@ -344,12 +344,16 @@ var proofRows = []struct{ rows, tile int }{{1, 0}, {2, 0}, {4, 0}, {8, 0}, {9, 3
 // before, for the first, middle and last outputs.
 func (b *Backend) proveShape(w *weight, c backend.Compute, m *dtype.Matrix) error {
 	if b.proof == nil || w.Rows() == 0 || w.Cols() == 0 {
+		b.compileMatrices(w)
 		return nil
 	}
 	layout := sha256.Sum256(fmt.Appendf(nil, "%+v", w.l))
 	shape := fmt.Sprintf("%dx%d %s %x", w.Rows(), w.Cols(), c, layout[:4])
 	byMatrices := fmt.Sprintf("%s by matrices of %d", shape, b.matrix)
 	has := func(shape string) bool { return slices.Contains(b.proof.Shapes, shape) }
+	if has(byMatrices) || !has(shape) {
+		b.compileMatrices(w)
+	}
 	switch {
 	case b.cooperates(w) && has(byMatrices):
 		return nil

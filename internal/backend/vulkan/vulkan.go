@@ -220,7 +220,7 @@ func (b *Backend) kernel(name string) (driver.Kernel, error) {
 	if !ok {
 		return nil, fmt.Errorf("vulkan: no kernel %s", name)
 	}
-	if b.opts.Level <= Doubles { // kernels do not use that function, and compilers need long for it
+	if b.opts.Level <= Doubles { // their kernels do not call that function, which takes long to compile
 		m = m.WithoutIntegers()
 	}
 	constants := []uint32{uint32(b.opts.Level)}

@@ -66,7 +66,6 @@ func (b *Backend) Load(c backend.Compute, stack ...dtype.Matrix) (backend.Weight
 		return nil, err
 	}
 	w.place(w.head + driver.Ptr(at))
-	b.compileMatrices(w)
 	if err := b.proveShape(w, c, &stack[0]); err != nil {
 		b.Unload(w)
 		return nil, err

@@ -27,6 +27,7 @@ const (
 	opTypePointer      = 32
 	opConstant         = 43
 	opFunction         = 54
+	opParameter        = 55
 	opFunctionEnd      = 56
 	opFunctionCall     = 57
 	opLabel            = 248
@@ -179,7 +180,7 @@ func (m Module) WithoutIntegers() Module {
 	list, _ := m.instructions() // Read has found no error
 	gone := map[uint32]bool{}
 	functionsWith(list, gone, func(f []instruction) bool {
-		return len(f) > 4 && f[4].op == opLabel && slices.ContainsFunc(f, func(x instruction) bool { return x.op == opExtInst && x.words[4] == extInstFindUMsb })
+		return len(f) > 4 && f[3].op == opParameter && f[4].op == opLabel && slices.ContainsFunc(f, func(x instruction) bool { return x.op == opExtInst && x.words[4] == extInstFindUMsb })
 	})
 	return m.without(list, nil, gone)
 }

@@ -11,7 +11,10 @@ func TestVectorsHaveThePortableBits(t *testing.T) {
 	fast, fastChoose, fastDot := vectors, choose32, dot
 	defer func() { vectors, choose32, dot = fast, fastChoose, fastDot }()
 	edges := []uint32{0, 1 << 31, 0x7f800000, 0xff800000, 0x7fa00001, 0xffc12345, 1, 0x80000001, 0x7f7fffff, 0x33800000, 0x3f800000, 0x3f800001, 0xbf800000, 31, 32, 40, 0x7fffffff, 0xffffffff}
-	texts := []string{"mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%r4, %r5, %r6, %r7}, {%r1, %r2, %r3, %r1}, {%r2, %r3}, {%r1, %r2, %r3, %r1}; add.u32 %r8, %r4, %r5; mad.lo.u32 %r9, %r6, 5, %r7;"}
+	texts := []string{
+		"mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%r4, %r5, %r6, %r7}, {%r1, %r2, %r3, %r1}, {%r2, %r3}, {%r1, %r2, %r3, %r1}; add.u32 %r8, %r4, %r5; mad.lo.u32 %r9, %r6, 5, %r7;",
+		"mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%r4, %r5, %r6, %r7}, {%r1, %r2}, {%r3}, {%r1, %r2, %r3, %r1}; add.u32 %r8, %r4, %r5; mad.lo.u32 %r9, %r6, 5, %r7;",
+	}
 	for op, f := range fast {
 		first, _, _ := strings.Cut(op, ".")
 		_, longs := f.(func(d, a, b, c *v64))
