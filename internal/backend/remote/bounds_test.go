@@ -2,8 +2,11 @@ package remote
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -52,7 +55,7 @@ func TestMemoryIsBoundedWhateverIsSent(t *testing.T) {
 			c.i32(&none)
 		}
 		c.size(&n)
-		n = maxOperations
+		n = huge
 		c.size(&n)
 	})
 	counted := framed(frameTable, 1, func(c *coder) {
@@ -95,6 +98,103 @@ func TestMemoryIsBoundedWhateverIsSent(t *testing.T) {
 		if x.used.Load() > budget {
 			t.Errorf("%s: %d bytes are in use", name, x.used.Load())
 		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What a session keeps of a flood of frames is bounded, although each is as it should be. Recordings are refused by name.
+func TestFloodIsBounded(t *testing.T) {
+	d := &Device{}
+	d.passes.ops.dev = d
+	x := backend.Tensor{Type: dtype.F32, Cols: 1, Mem: &memory{handle: handle{number: 1}, own: d}}
+	copies := make([]backend.Tensor, 12<<10)
+	for i := range copies {
+		copies[i] = x
+	}
+	lists := func(c *coder, batch ...backend.Seq) {
+		for range 3 {
+			c.ints(new([]int32))
+		}
+		n, none := len(batch), uint64(0)
+		c.size(&n)
+		for i := range batch {
+			c.u64(&none)
+			c.rows(&batch[i])
+		}
+	}
+	recordings := func(queue func(o ops)) func(i int) []byte {
+		var r sent
+		d.passes.begin(&backend.Pass{})
+		queue(ops{func(name string, _ backend.Pass, operands func(c *coder) run) { d.passes.add(&r, name, operands) }})
+		written := slices.Clone(d.passes.ops.buf)
+		return func(i int) []byte {
+			return framed(frameRecord, uint64(i+1), func(c *coder) {
+				lists(c)
+				c.size(&r.operations)
+				c.buf = append(c.buf, written...)
+			})
+		}
+	}
+	a := &backend.Attention{Heads: 1, KVHeads: 1, HeadDim: 1}
+	for name, flood := range map[string]struct {
+		frames  int
+		refused bool
+		frame   func(i int) []byte
+	}{
+		"recordings of nothing":     {33_000, true, recordings(func(ops) {})},
+		"recordings of many copies": {50, true, recordings(func(o ops) { o.CopyEach(copies, copies) })},
+		"recordings of windows": {50, true, recordings(func(o ops) {
+			o.Attend(none, a, backend.Place{Type: dtype.F32, Window: maxLayers}, none, x, x, nil)
+		})},
+		"positions": {100, false, func(i int) []byte {
+			batch := make([]backend.Seq, i+1)
+			for j := range batch { // an empty list is reused
+				batch[j].Positions = [][3]int32{}
+			}
+			batch[i].Positions = make([][3]int32, 100_000)
+			return framed(framePass, 1, func(c *coder) { lists(c, batch...) })
+		}},
+		"columns": {100, false, func(i int) []byte {
+			asks := make([]backend.Ask, i+1)
+			for j := range asks {
+				asks[j].Also = []int32{}
+			}
+			asks[i].Also = make([]int32, 300_000)
+			return framed(frameTop, 1, func(c *coder) {
+				c.dev = d
+				c.reads(&x)
+				list(c, &asks, (*coder).ask)
+			})
+		}},
+	} {
+		b, err := backend.Open("cpu", backend.Options{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newSession(b, newFrames(nil, maxFrame), io.Discard)
+		s.budget = 1 << 20
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		memory, err := b.Alloc(dtype.F32, 1, 1)
+		if err == nil {
+			err = s.hold(&handle{number: 1, t: memory})
+		}
+		for i := 0; i < flood.frames && (err == nil || errors.Is(err, io.EOF)); i++ {
+			s.in.r.Reset(bytes.NewReader(flood.frame(i)))
+			err = s.serve()
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); kept > 3*maxRecorded {
+			t.Errorf("%s: %d bytes are kept", name, kept)
+		}
+		if refused := strings.Contains(err.Error(), "recordings of more than 33554432 bytes"); refused != flood.refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		runtime.KeepAlive(s)
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}

@@ -28,6 +28,9 @@ func newNeeds() needs {
 	return needs{ids: -1, want: -1, rows: -1, table: maxSize, from: maxSize, blocks: maxSize}
 }
 
+// cost is what a recording takes of the limit of a node, whose operations have a number of bytes in their frame.
+func (n *needs) cost(ops int) int { return recordBytes + ops + 32*len(n.pages) + 8*len(n.delta) }
+
 // same sets a length, which all operations of a pass have in common.
 func same(n *int, x int) {
 	if *n >= 0 && *n != x {

@@ -10,14 +10,15 @@ import (
 
 // Limits of recordings and of states of sequences: the node allows at least twice as many.
 const (
-	keptOperations = maxOperations / 2
-	keptTables     = maxTables / 4
+	keptRecorded = maxRecorded / 2
+	keptTables   = maxTables / 4
 )
 
 // sent is a recording of the node.
 type sent struct {
 	number     uint64
 	operations int
+	bytes      int   // of the limit
 	used       int64 // time of its last pass
 	uses       uses
 }
@@ -63,7 +64,7 @@ type passes struct {
 	kept, recorded, replayed atomic.Int64
 
 	recordings map[backend.Shape]*sent
-	operations int   // of all recordings
+	bytes      int   // of all recordings
 	clock      int64 // passes so far
 	tables     map[any]*table
 
@@ -75,7 +76,7 @@ type passes struct {
 
 // clear forgets everything, as a new session does.
 func (p *passes) clear() {
-	p.recordings, p.tables, p.operations = map[backend.Shape]*sent{}, map[any]*table{}, 0
+	p.recordings, p.tables, p.bytes = map[backend.Shape]*sent{}, map[any]*table{}, 0
 	p.kept.Store(0)
 }
 
@@ -106,11 +107,11 @@ func (d *Device) Pass(p backend.Pass, queue func()) {
 	d.sendRecord(r, &p)
 	d.flush()
 	s.recorded.Add(1)
-	for s.operations+r.operations > keptOperations && len(s.recordings) > 0 {
+	for s.bytes+r.bytes > keptRecorded && len(s.recordings) > 0 {
 		d.drop(s.oldest())
 	}
 	s.recordings[key] = r
-	s.operations += r.operations
+	s.bytes += r.bytes
 	s.kept.Store(int64(len(s.recordings)))
 }
 
@@ -128,7 +129,7 @@ func (d *Device) record(p *backend.Pass, queue func()) *sent {
 	}()
 	queue()
 	s.ops.needs.check(p)
-	recorded = true
+	r.bytes, recorded = s.ops.needs.cost(s.whole), true
 	return r
 }
 
@@ -183,7 +184,7 @@ func (d *Device) drop(key backend.Shape) {
 	r := s.recordings[key]
 	delete(s.recordings, key)
 	r.uses.release()
-	s.operations -= r.operations
+	s.bytes -= r.bytes
 	s.kept.Store(int64(len(s.recordings)))
 	d.queued(d.out.begin(frameForget, r.number))
 }

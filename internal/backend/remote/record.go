@@ -8,6 +8,7 @@ type recording struct {
 	needs needs
 	uses  uses
 	queue func()
+	bytes int // of the limit
 }
 
 // table takes the state of a sequence.
@@ -66,9 +67,8 @@ func (x *session) record(number uint64, c *coder) error {
 	c.uses, c.pass, c.needs = r.uses, *p, newNeeds()
 	read := ops{func(_ string, _ backend.Pass, operands func(c *coder) run) { r.ops = append(r.ops, operands(c)) }}
 	n := 0
-	if c.size(&n); x.operations+n > maxOperations {
-		return fatalf("recordings of more than %d operations", maxOperations)
-	}
+	c.size(&n)
+	r.bytes = len(c.buf)
 	for ; n > 0 && c.err == nil; n-- {
 		name := ""
 		c.text(&name)
@@ -91,14 +91,14 @@ func (x *session) record(number uint64, c *coder) error {
 		r.queue()
 		return nil
 	}
-	if x.recordings[number] != nil {
-		return fatalf("%w: recording %d", errFrame, number)
+	if r.bytes = r.needs.cost(r.bytes - len(c.buf)); x.recordings[number] != nil || x.recorded+r.bytes > maxRecorded {
+		return fatalf("%w: recording %d, or recordings of more than %d bytes", errFrame, number, maxRecorded)
 	}
 	if err := x.compute(r, p); err != nil {
 		return err
 	}
 	kept = true
-	x.operations += len(r.ops)
+	x.recorded += r.bytes
 	x.recordings[number] = r
 	return nil
 }
@@ -126,7 +126,7 @@ func (x *session) compute(r *recording, p *backend.Pass) error {
 
 func (x *session) forget(number uint64) {
 	if r := x.recordings[number]; r != nil {
-		x.operations -= len(r.ops)
+		x.recorded -= r.bytes
 		r.uses.release()
 		delete(x.recordings, number)
 	}

@@ -15,12 +15,14 @@ import (
 
 // Limits of what a leader may have on a node, beside the budget of memory.
 const (
-	handleBytes   = 256     // that memory or a weight counts with at least
-	maxHandles    = 1 << 21 // pieces of memory and weights
-	maxTables     = 4096    // states of sequences
-	maxEntries    = 1 << 21 // pages and recurrent states of all tables
-	maxOperations = 100_000 // of all recordings
-	maxStack      = 1 << 16 // matrices of a weight
+	handleBytes = 256      // that memory or a weight counts with at least
+	maxHandles  = 1 << 21  // pieces of memory and weights
+	maxTables   = 4096     // states of sequences
+	maxEntries  = 1 << 21  // pages and recurrent states of all tables
+	maxRecorded = 32 << 20 // bytes of recordings, as they are in frames
+	recordBytes = 1 << 10  // that a recording counts with beside its operations
+	maxStack    = 1 << 16  // matrices of a weight
+	reuseBytes  = 32 << 10 // of a frame whose lists are reused
 )
 
 // session is a leader's use of a device. One goroutine serves it.
@@ -45,7 +47,7 @@ type session struct {
 	handles    map[uint64]*handle
 	tables     map[uint64]*table
 	recordings map[uint64]*recording
-	operations int // of recordings
+	recorded   int // bytes of recordings
 	entries    int // of tables
 	loading    *loading
 
@@ -87,6 +89,9 @@ func (x *session) serve() error {
 		if err == nil {
 			x.read = coder{buf: body, reading: true, at: x}
 			err = x.frame(kind, number)
+		}
+		if len(body) > reuseBytes { // an element that is reused keeps the longest list that it ever had
+			x.asks, x.batch = nil, nil
 		}
 		if err != nil {
 			return err
