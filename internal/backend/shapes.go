@@ -7,8 +7,8 @@ import (
 	"github.com/foretoken/foretoken/internal/dtype"
 )
 
-// The functions of this file check the shapes of operations, and the numbers in their lists, for all
-// devices. They panic if operands do not fit together. Limits of a device are its own to check.
+// The functions of this file check the shapes of operations, the ids of Embed and the rows of Gather for all devices. They panic
+// if operands do not fit together. Limits of a device are its own to check. Package remote checks asks, draws and blocks as well.
 
 // refuse panics with the shapes of an operation's tensors.
 func refuse(op string, list ...Tensor) {
@@ -180,7 +180,7 @@ func CheckDeltaNet(dst Tensor, d *DeltaNet, in *DeltaInput) {
 func CheckExperts(dst, x, router Tensor, e *Experts) {
 	n, free := e.Router.Rows(), e.Router.Rows()
 	wrong := e.Bias.Mem != nil && !vector(e.Bias, n) || e.PerExpert.Mem != nil && !vector(e.PerExpert, n) || e.Activation > GELUTanh ||
-		e.SharedRouter != nil && e.SharedGate == nil
+		e.SharedRouter != nil && e.SharedGate == nil || e.SharedGate != nil && (e.SharedUp == nil || e.SharedDown == nil)
 	if e.Groups > 1 {
 		free = n / e.Groups * e.TopGroups
 		wrong = wrong || n%e.Groups != 0 || e.TopGroups > e.Groups

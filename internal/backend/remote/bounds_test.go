@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"slices"
@@ -199,4 +200,55 @@ func TestFloodIsBounded(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// An operation for which a device would take working memory that no tensor has is refused. The checks are those of both ends.
+func TestWorkIsBounded(t *testing.T) {
+	d := &Device{}
+	d.passes.ops.dev = d
+	view := func(rows, cols int) backend.Tensor {
+		return backend.Tensor{Type: dtype.F32, Rows: rows, Cols: cols, Stride: cols, Mem: &memory{handle: handle{number: 1}, own: d}}
+	}
+	at := backend.Place{Type: dtype.F32}
+	experts := func(rows, topK int) func(o ops) {
+		w := func(rows, cols, n int) *weight {
+			return &weight{own: d, rows: rows, cols: cols, forms: make([]form, n)}
+		}
+		e := &backend.Experts{Router: w(1<<10, 16, 1), Gate: w(4, 16, 1<<10), Up: w(4, 16, 1<<10), Down: w(16, 4, 1<<10), TopK: topK}
+		return func(o ops) { o.Experts(view(rows, 16), view(rows, 16), none, e) }
+	}
+	attend := func(dim, value int, q, k, v backend.Tensor) func(o ops) {
+		return func(o ops) {
+			o.Attend(view(0, q.Cols), &backend.Attention{Heads: 1, KVHeads: 1, HeadDim: dim, ValueDim: value}, at, q, k, v, nil)
+		}
+	}
+	for _, c := range []struct {
+		want  string
+		queue func(o ops)
+	}{
+		{"<nil>", attend(1<<14, 0, none, view(0, 1<<14), view(0, 1<<14))},
+		{"remote: Attend without tensors", attend(1, 0, none, none, none)},
+		{"remote: a head that is too wide", attend(1<<14+1, 1, none, view(0, 1<<14+1), view(0, 1))},
+		{"remote: a head that is too wide", attend(1, 1<<14+1, none, view(0, 1), view(0, 1<<14+1))},
+		{"<nil>", experts(1<<15, 1<<10)},
+		{"remote: too many rows for so many experts", experts(1<<16, 1<<10)},
+	} {
+		func() {
+			defer func() {
+				if got := fmt.Sprint(recover()); got != c.want {
+					t.Errorf("%s, want %s", got, c.want)
+				}
+			}()
+			d.passes.begin(&backend.Pass{})
+			c.queue(ops{func(name string, _ backend.Pass, operands func(c *coder) run) { d.passes.add(&sent{}, name, operands) }})
+		}()
+	}
+	src := view(1, 2)
+	checkAsks(src, []backend.Ask{{Also: []int32{1, 1, 0, 0}}})
+	defer func() {
+		if got := fmt.Sprint(recover()); got != "remote: Top of the highest 0 and 5 more in 0 of 2 columns" {
+			t.Error(got)
+		}
+	}()
+	checkAsks(src, []backend.Ask{{Also: []int32{1, 1, 0, 0, 0}}})
 }

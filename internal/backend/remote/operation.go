@@ -250,7 +250,6 @@ func (o ops) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 		c.u8((*uint8)(&e.Activation))
 		c.weights(&e.Router, &e.Gate, &e.Up, &e.Down)
 		c.mayWeights(&e.SharedRouter, &e.SharedGate, &e.SharedUp, &e.SharedDown)
-		c.must(e.SharedGate == nil || e.SharedUp != nil && e.SharedDown != nil, "a part of a shared expert")
 		c.dims(&e.TopK)
 		c.counts(&e.Groups, &e.TopGroups)
 		c.may(&e.Bias)
@@ -258,16 +257,25 @@ func (o ops) Experts(dst, x, router backend.Tensor, e *backend.Experts) {
 		c.bool(&e.Normalize)
 		c.f32(&e.Scale)
 		backend.CheckExperts(dst, x, router, e)
+		wide := max(x.Cols, e.Gate.Rows())
+		if e.SharedGate != nil {
+			wide = max(wide, e.SharedGate.Rows())
+		}
+		c.must(x.Rows <= maxWork/wide/(e.TopK+1), "too many rows for so many experts")
 		return func(b backend.Backend, _ *backend.Pass) { b.Experts(dst, x, router, e) }
 	})
 }
 
-// alignment of the parts of pages, in bytes.
-const alignment = 16
+const (
+	alignment = 16      // of the parts of pages, in bytes
+	maxHead   = 1 << 14 // numbers of a head, of which devices have working memory for several rows
+	maxWork   = 1 << 30 // numbers that experts are fed or answer in a call: working memory of a device
+)
 
 func (o ops) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, q, k, v backend.Tensor, batch []backend.Seq) {
 	o.do("Attend", backend.Pass{Batch: batch}, func(c *coder) run {
 		c.may(&dst, &q, &k, &v) // without queries, without keys, or without values of their own
+		c.must(q.Mem != nil || k.Mem != nil, "Attend without tensors")
 		c.changes(&dst)
 		c.attention(a)
 		c.u8((*uint8)(&at.Type)) // which may be I4, a type that no tensor has
@@ -284,6 +292,7 @@ func (o ops) Attend(dst backend.Tensor, a *backend.Attention, at backend.Place, 
 func (c *coder) attention(a *backend.Attention) {
 	c.dims(&a.Heads, &a.KVHeads, &a.HeadDim)
 	c.counts(&a.ValueDim, &a.Latent, &a.Window, &a.Rows)
+	c.must(max(a.HeadDim, a.ValueDim) <= maxHead, "a head that is too wide")
 	for _, b := range []*bool{&a.Gate, &a.Interleaved, &a.Block, &a.Before} {
 		c.bool(b)
 	}

@@ -87,8 +87,8 @@ func checkAsks(src backend.Tensor, asks []backend.Ask) {
 	for i := range asks {
 		a := &asks[i]
 		cols := cmp.Or(a.Cols, src.Cols)
-		if cols < 0 || cols > src.Cols || a.K < 0 {
-			refuse("Top of the highest %d in %d of %d columns", a.K, a.Cols, src.Cols)
+		if cols < 0 || cols > src.Cols || a.K < 0 || len(a.Also) > 2*cols {
+			refuse("Top of the highest %d and %d more in %d of %d columns", a.K, len(a.Also), a.Cols, src.Cols)
 		}
 		for _, id := range a.Also {
 			if id < 0 || int(id) >= cols {
