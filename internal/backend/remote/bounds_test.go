@@ -252,3 +252,68 @@ func TestWorkIsBounded(t *testing.T) {
 	}()
 	checkAsks(src, []backend.Ask{{Also: []int32{1, 1, 0, 0, 0}}})
 }
+
+// noHost is a device whose tensors are read in pieces.
+type noHost struct {
+	backend.Backend
+	t *testing.T
+}
+
+func (b noHost) Host(backend.Tensor) ([]float32, error) {
+	b.t.Error("all of a tensor is read at once")
+	return nil, nil
+}
+
+// A weight counts as memory from the frame that begins it on, until it is built or another one is begun. Reading takes no memory of
+// the size of a tensor.
+func TestWhatIsReceivedIsCounted(t *testing.T) {
+	b, err := backend.Open("cpu", backend.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(noHost{b, t}, newFrames(nil, maxFrame), io.Discard)
+	s.budget = 1 << 20
+	m := dtype.Matrix{Rows: 640, Cols: 256, Type: dtype.F32, Data: make([]byte, 640<<10)}
+	load := func(number uint64) []byte {
+		return framed(frameLoad, number, func(c *coder) {
+			k := backend.Float32
+			c.load(&k, &[]form{formOf(&m)}, &[]Digest{DigestOf(&m)})
+		})
+	}
+	alloc := func(rows int) []byte {
+		return framed(frameAlloc, uint64(rows), func(c *coder) {
+			f, cols := dtype.F32, 256
+			c.dtype(&f)
+			c.size(&rows)
+			c.size(&cols)
+		})
+	}
+	empty := func(c *coder) {}
+	for i, step := range []struct {
+		frame []byte
+		used  int64
+		err   string
+	}{
+		{load(1), 640 << 10, "EOF"},
+		{load(2), 640 << 10, "EOF"}, // in place of the first
+		{alloc(100), 740 << 10, "EOF"},
+		{framed(frameRead, 0, func(c *coder) {
+			d := &Device{}
+			c.dev = d
+			c.tensor(&backend.Tensor{Type: dtype.F32, Rows: 100, Cols: 256, Stride: 256, Mem: &memory{handle: handle{number: 100}, own: d}})
+		}), 740 << 10, "EOF"},
+		{framed(frameData, 0, func(c *coder) { c.buf = append(c.buf, m.Data...) }), 740 << 10, "EOF"},
+		{framed(frameBuild, 2, empty), 740 << 10, "EOF"},
+		{framed(frameFree, 2, empty), 100 << 10, "EOF"},
+		{load(3), 740 << 10, "EOF"},
+		{alloc(600), 740 << 10, "614400 bytes are needed, 290816 of the 1048576 that a leader may use here are free"},
+	} {
+		s.in.r.Reset(bytes.NewReader(step.frame))
+		if err := s.serve(); err == nil || err.Error() != step.err || s.used.Load() != step.used || s.err != nil {
+			t.Errorf("step %d: %d bytes are in use, want %d: %v, %v, want %s", i, s.used.Load(), step.used, err, s.err, step.err)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -49,7 +49,7 @@ type session struct {
 	recordings map[uint64]*recording
 	recorded   int // bytes of recordings
 	entries    int // of tables
-	loading    *loading
+	loading    loading
 
 	err   error // of what is not answered, until the next answer
 	ahead bool  // passes are prepared and not computed
@@ -318,15 +318,6 @@ func (x *session) readTensor(number uint64, c *coder) error {
 	if c.tensor(&t); c.err != nil {
 		return c.err
 	}
-	if t.Type == dtype.F32 && (t.Rows <= 1 || t.Stride == t.Cols) {
-		all, err := x.b.Host(t)
-		for b := bytesOf(all); len(b) > 0 && err == nil; {
-			n := min(len(b), pieceBytes)
-			err = x.part(number, b[:n], nil)
-			b = b[n:]
-		}
-		return err
-	}
 	return pieces(t, func(t backend.Tensor, n int) error {
 		if len(x.bytes) < n {
 			x.bytes = make([]byte, n)
@@ -354,16 +345,21 @@ func (x *session) top(number uint64, c *coder) error {
 	return err
 }
 
+// weightBytes is about how many bytes of the device a matrix takes.
+func (x *session) weightBytes(m *dtype.Matrix) int64 {
+	if s, ok := x.b.(backend.Sizer); ok {
+		return s.WeightBytes(m)
+	}
+	return hostBytes(m)
+}
+
 // size answers how much memory a matrix takes.
 func (x *session) size(number uint64, c *coder) error {
 	m, err := form(c.take(len(c.buf))).matrix()
 	if err != nil {
 		return err
 	}
-	n := hostBytes(&m)
-	if s, ok := x.b.(backend.Sizer); ok {
-		n = s.WeightBytes(&m)
-	}
+	n := x.weightBytes(&m)
 	return x.part(number, nil, func(c *coder) { c.i64(&n) })
 }
 

@@ -275,9 +275,10 @@ func (d *Device) WeightBytes(m *dtype.Matrix) int64 {
 	return n
 }
 
-// loading is a weight whose matrices the node receives.
+// loading is a weight whose matrices the node receives; the zero value is none.
 type loading struct {
 	number  uint64
+	bytes   int64 // of the budget, until it is built
 	compute backend.Compute
 	stack   []dtype.Matrix
 	missing map[uint64]*incoming
@@ -303,21 +304,21 @@ func (in *incoming) add(data []byte) bool {
 
 // load looks for the matrices of a weight, and answers which of them the leader is to send before frameBuild.
 func (x *session) load(number uint64, c *coder) error {
-	l := &loading{number: number, missing: map[uint64]*incoming{}}
+	l := loading{number: number, missing: map[uint64]*incoming{}}
 	var forms []form
 	var digests []Digest
 	c.load(&l.compute, &forms, &digests)
 	if c.err != nil || l.compute > backend.Float32 || len(forms) == 0 || len(forms) > maxStack || len(forms) != len(digests) {
 		return fatalf("%w: a weight of %d matrices with %d digests", errFrame, len(forms), len(digests))
 	}
-	total := int64(0)
+	x.await(loading{}) // it was given up
 	for _, f := range forms {
 		m, err := f.matrix()
 		if err != nil {
 			return err
 		}
-		if total += hostBytes(&m) + m.InputBytes(); total > x.budget-x.used.Load() {
-			return x.full(total)
+		if l.bytes += max(hostBytes(&m)+m.InputBytes(), x.weightBytes(&m)); l.bytes > x.budget-x.used.Load() {
+			return x.full(l.bytes)
 		}
 		l.stack = append(l.stack, m)
 	}
@@ -335,13 +336,19 @@ func (x *session) load(number uint64, c *coder) error {
 		missing = append(missing, int32(i))
 		l.missing[uint64(i)] = &incoming{digest: d, left: parts(&l.stack[i])}
 	}
-	x.loading = l
+	x.await(l)
 	return x.part(number, nil, func(c *coder) { c.ints(&missing) })
+}
+
+// await has l, or none, be the weight that is received, in place of another one.
+func (x *session) await(l loading) {
+	x.used.Add(l.bytes - x.loading.bytes)
+	x.loading = l
 }
 
 // data adds bytes of a matrix that is received.
 func (x *session) data(number uint64, c *coder) error {
-	if x.loading == nil { // it was given up
+	if x.loading.number == 0 { // it was given up
 		return nil
 	}
 	if in := x.loading.missing[number]; in == nil || !in.add(c.take(len(c.buf))) {
@@ -353,8 +360,7 @@ func (x *session) data(number uint64, c *coder) error {
 // build loads a weight whose matrices are all here.
 func (x *session) build(number uint64) error {
 	l := x.loading
-	x.loading = nil
-	if l == nil || l.number != number {
+	if x.await(loading{}); number == 0 || l.number != number {
 		return fmt.Errorf("weight %d was not begun", number)
 	}
 	for i, in := range l.missing {
