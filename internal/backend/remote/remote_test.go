@@ -235,6 +235,36 @@ func TestSessionsLeaveNothing(t *testing.T) {
 	}
 }
 
+// A node with more memory than frames can say gives a leader 1 TiB. A session that cannot begin leaves no device open.
+func TestBudgetsOfAnySize(t *testing.T) {
+	n := backendtest.StartNode(t, backend.Options{Threads: 1})
+	var opened atomic.Int64
+	device := n.Open
+	n.Open = func() (backend.Backend, error) {
+		b, err := device()
+		opened.Add(1)
+		return closing{b, &opened}, err
+	}
+	n.Budget = 2 << 40
+	b := open(t, n, remote.Options{})
+	if free := b.FreeMemory(); free != 1<<40 {
+		t.Errorf("%d bytes are free", free)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.Stop()
+	n.Budget = -1
+	n.Start(t, n.Addr)
+	if _, err := remote.Open(t.Context(), remote.Options{Name: "desk", Dial: n.Dial(0)}); err == nil {
+		t.Error("a node without a budget serves a leader")
+	}
+	n.Stop()
+	if x := opened.Load(); x != 0 {
+		t.Errorf("%d devices are open", x)
+	}
+}
+
 // closing counts devices that are open.
 type closing struct {
 	backend.Backend

@@ -22,7 +22,7 @@ import (
 type Server struct {
 	// Open opens the device for a leader. It is closed when the leader has gone, with all that it held.
 	Open func() (backend.Backend, error)
-	// Budget is how many bytes of the device a leader may use; 0: 90 % of what is free when it comes.
+	// Budget is how many bytes of the device a leader may use, at most 1 TiB; 0: 90 % of what is free when it comes.
 	Budget int64
 	// Weights finds weights here and keeps those that were sent; nil: all are sent each time.
 	Weights Weights
@@ -150,18 +150,17 @@ func (s *Server) lead(c net.Conn, in frames) error {
 		return refuseHello(c, fmt.Errorf("its device cannot be opened: %w", err), true)
 	}
 	x := newSession(b, in, c)
-	x.peer, x.conn, x.weights, x.budget = peer, c, s.Weights, s.Budget
-	if x.budget == 0 {
-		x.budget = b.FreeMemory() / 10 * 9
-	}
+	x.peer, x.conn, x.weights, x.budget = peer, c, s.Weights, min(cmp.Or(s.Budget, b.FreeMemory()/10*9), maxSize)
 	// Closing the connection ends serve.
 	x.watch = time.AfterFunc(cmp.Or(s.Silence, silence), func() { _ = c.Close() })
 	s.current.Store(x)
 	s.log().Info("a leader has come", "leader", peer, "device", x.name, "memory", x.budget)
-	err = x.welcome(c, s.Version)
-	if err == nil {
-		err = x.serve()
-	}
+	err = rescue.Do(func() error { // the device is closed also after a panic
+		if err := x.welcome(c, s.Version); err != nil {
+			return err
+		}
+		return x.serve()
+	})
 	x.watch.Stop()
 	st := x.status()
 	s.log().Info("the leader has gone, and its memory is free", "leader", peer, "reason", err, "passes", st.Passes, "memory", st.Used,
