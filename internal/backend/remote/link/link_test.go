@@ -517,3 +517,40 @@ func FuzzGreet(f *testing.F) {
 		}
 	})
 }
+
+// full is a listener of a system without files for the first connection.
+type full struct {
+	net.Listener
+	err error
+}
+
+func (l *full) Accept() (net.Conn, error) {
+	if err := l.err; err != nil {
+		l.err = nil
+		return nil, err
+	}
+	return l.Listener.Accept()
+}
+
+// An error of the system while a connection is accepted is told, and the next connection is accepted.
+func TestErrorsOfAcceptAreTold(t *testing.T) {
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []error
+	l, err := Listen(&full{raw, errMark}, Options{Refused: func(from net.Addr, err error) {
+		if told = append(told, err); from != raw.Addr() {
+			t.Errorf("from %v", from)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || len(told) != 1 || !errors.Is(told[0], errMark) {
+		t.Errorf("%v, told %v", err, told)
+	}
+}

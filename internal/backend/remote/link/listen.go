@@ -19,7 +19,8 @@ type Options struct {
 	Identity *Identity
 	Leaders  []Fingerprint // keys of leaders
 	Token    Token         // nil: none. A leader with it need not be among Leaders
-	// Refused is told of every connection that was refused, and why. It may be called by several goroutines.
+	// Refused is told of every connection that was refused, and why, and with the address of the listener of an error of the
+	// system, such as too many open files. It may be called by several goroutines.
 	Refused func(from net.Addr, err error)
 }
 
@@ -43,16 +44,20 @@ func Listen(l net.Listener, o Options) (*Listener, error) {
 	if !known && !local(l.Addr()) {
 		return nil, refusef("%s can be reached from other machines: name the leaders that may use the node by their fingerprints, or share a token with them", l.Addr())
 	}
+	if o.Refused == nil {
+		o.Refused = func(net.Addr, error) {}
+	}
 	return &Listener{Listener: l, o: o, open: !known}, nil
 }
 
-// Accept waits for a connection, also while the system has no files for one.
+// Accept waits for a connection, also while the system has no files for one, of which Refused is told.
 func (l *Listener) Accept() (net.Conn, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
 		c, err := l.Listener.Accept()
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			return c, err
 		}
+		l.o.Refused(l.Addr(), err)
 		time.Sleep(pause)
 	}
 }
@@ -76,9 +81,7 @@ func (l *Listener) Secure(raw net.Conn) (c net.Conn, err error) {
 	}
 	if err != nil {
 		_ = raw.Close() // the error is that of the handshake
-		if l.o.Refused != nil {
-			l.o.Refused(raw.RemoteAddr(), err)
-		}
+		l.o.Refused(raw.RemoteAddr(), err)
 		return nil, err
 	}
 	return c, nil
