@@ -11,7 +11,7 @@ const maxLayers = 1 << 16
 // needs is what operations ask of the lists of their pass. The shapes of a recording are checked once, lists each time.
 type needs struct {
 	ids, want, rows     int        // lengths; -1: any
-	table, from, blocks int        // ids, wanted rows and blocks are below
+	vocab, from, blocks int        // ids, wanted rows and blocks are below
 	pages               []pageNeed // by Place.Window
 	delta               []*backend.DeltaNet
 }
@@ -25,7 +25,7 @@ type pageNeed struct {
 }
 
 func newNeeds() needs {
-	return needs{ids: -1, want: -1, rows: -1, table: maxSize, from: maxSize, blocks: maxSize}
+	return needs{ids: -1, want: -1, rows: -1, vocab: maxSize, from: maxSize, blocks: maxSize}
 }
 
 // cost is what a recording takes of the limit of a node, whose operations have a number of bytes in their frame.
@@ -73,8 +73,8 @@ func (n *needs) check(p *backend.Pass) {
 		refuse("a pass with %d ids, %d wanted rows and blocks %v, want %d and %d", len(p.IDs), len(p.Want), p.Only, n.ids, n.want)
 	}
 	for _, id := range p.IDs {
-		if id < 0 || int(id) >= n.table {
-			refuse("a pass with id %d of %d", id, n.table)
+		if id < 0 || int(id) >= n.vocab {
+			refuse("a pass with id %d of %d", id, n.vocab)
 		}
 	}
 	for _, r := range p.Want {

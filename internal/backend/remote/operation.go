@@ -98,7 +98,7 @@ func (o ops) Embed(dst backend.Tensor, table backend.Weight, ids []int32, factor
 		c.f32(&factor)
 		backend.CheckEmbed(dst, table, c.pass.IDs)
 		same(&c.needs.ids, dst.Rows)
-		c.needs.table = min(c.needs.table, table.Rows())
+		c.needs.vocab = min(c.needs.vocab, table.Rows())
 		return func(b backend.Backend, p *backend.Pass) { b.Embed(dst, table, p.IDs, factor) }
 	})
 }

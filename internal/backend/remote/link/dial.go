@@ -59,16 +59,16 @@ type Dialer struct {
 // ErrRefused is wrapped by errors that another attempt does not end: someone has to change something.
 var ErrRefused = errors.New("refused")
 
-// refusal is an error of the handshake that wraps ErrRefused.
-type refusal struct{ why string }
+// refusedError is an error of the handshake that wraps ErrRefused.
+type refusedError struct{ why string }
 
-func (r *refusal) Error() string        { return r.why }
-func (r *refusal) Is(target error) bool { return target == ErrRefused }
+func (r *refusedError) Error() string        { return r.why }
+func (r *refusedError) Is(target error) bool { return target == ErrRefused }
 
 // Permanent marks an error that waiting does not end.
-func (r *refusal) Permanent() {}
+func (r *refusedError) Permanent() {}
 
-func refusef(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
+func refusef(format string, args ...any) error { return &refusedError{fmt.Sprintf(format, args...)} }
 
 // Check refuses addresses that cannot be connected to safely.
 func (d *Dialer) Check(a Address) error {
@@ -180,7 +180,7 @@ func (d *Dialer) refused(code byte) error {
 
 // explain says what an error of the handshake means.
 func explain(err error) error {
-	var r *refusal
+	var r *refusedError
 	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &r):

@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// protocol is the protocol that both sides of a TLS connection name, which others are not to speak.
-const protocol = "foretoken-node/1"
+// alpn is the protocol that both sides of a TLS connection name, which others are not to speak.
+const alpn = "foretoken-node/1"
 
 // handshakeTime bounds everything before a connection is given to its user.
 const handshakeTime = 10 * time.Second
@@ -108,7 +108,7 @@ func (i *Identity) config() *tls.Config {
 	return &tls.Config{
 		Certificates: []tls.Certificate{i.cert},
 		MinVersion:   tls.VersionTLS13,
-		NextProtos:   []string{protocol},
+		NextProtos:   []string{alpn},
 		// A resumed session would say nothing of the keys.
 		SessionTicketsDisabled: true,
 		// Records of full size at once: rows are a few of them, and the ramp costs more than it gives.
@@ -118,7 +118,7 @@ func (i *Identity) config() *tls.Config {
 
 // peer is the fingerprint of the other side of a handshake.
 func peer(state tls.ConnectionState) (f Fingerprint, err error) {
-	if state.NegotiatedProtocol != protocol {
+	if state.NegotiatedProtocol != alpn {
 		return f, errMark
 	}
 	if len(state.PeerCertificates) != 1 {
