@@ -28,11 +28,12 @@ func requests(t *testing.T, n int, more string) string {
 }
 
 func TestBatchRunAnswersAFile(t *testing.T) {
-	in, dir := requests(t, 3, "{\n"), t.TempDir()
+	in, dir, n := requests(t, 3, "{\n"), t.TempDir(), &place{}
+	node := n.node(t)
 	var outputs []string
-	for _, name := range []string{"a.jsonl", "b.jsonl"} {
-		out := filepath.Join(dir, name)
-		r := runIn(t, nil, "batch", "run", in, out, "--threads", "1")
+	for _, more := range [][]string{nil, {"--node", n.at}} {
+		out := filepath.Join(dir, fmt.Sprint(len(more), ".jsonl"))
+		r := runIn(t, nil, append([]string{"batch", "run", in, out, "--threads", "1"}, more...)...)
 		if r.code != 1 || !strings.Contains(r.err, "1 line without an answer") {
 			t.Fatalf("%+v", r)
 		}
@@ -54,8 +55,8 @@ func TestBatchRunAnswersAFile(t *testing.T) {
 			t.Errorf("%d answers: %s", len(answers), data)
 		}
 	}
-	if outputs[0] != outputs[1] {
-		t.Errorf("two runs:\n%s\n%s", outputs[0], outputs[1])
+	if outputs[0] != outputs[1] || node.gauge(t, "own_weight_bytes_total") == 0 {
+		t.Errorf("without and with a node:\n%s\n%s\n%s", outputs[0], outputs[1], &node.log)
 	}
 }
 

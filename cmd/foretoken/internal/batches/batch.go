@@ -142,8 +142,12 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	if f.model.Verbose {
 		level = slog.LevelInfo
 	}
+	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
+	if err := f.model.SetNodes(cmd.Context(), &o, load.Nodes{Model: path, Log: log}); err != nil {
+		return err
+	}
 	s, err := server.New(server.Options{
-		Models: []server.Model{{Name: name, Path: path, Options: o}}, Log: slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level})),
+		Models: []server.Model{{Name: name, Path: path, Options: o}}, Log: log,
 		Batches: &server.Batches{Store: folder, Queue: batch.NewMemory(), Records: filepath.Join(partial, "weights")},
 	})
 	if err != nil {

@@ -12,11 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/foretoken/foretoken"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/remote"
 	"github.com/foretoken/foretoken/internal/backend/remote/link"
 	"github.com/foretoken/foretoken/internal/node"
+	"github.com/foretoken/foretoken/internal/private"
 )
 
 // Version is the version of the program, which nodes and leaders tell each other.
@@ -94,6 +96,13 @@ type Nodes struct {
 	Model   string       // the folder or file of the model, to load weights again on a node that was restarted; "": none
 	Patient bool         // wait for nodes that are not there yet
 	Log     *slog.Logger // nil: silent
+}
+
+// SetNodes adds the nodes to the devices of a model.
+func (f *NodeFlags) SetNodes(ctx context.Context, o *foretoken.Options, n Nodes) error {
+	list, err := f.Nodes(ctx, n)
+	private.SetDevices(o, list...)
+	return err
 }
 
 // Nodes returns a function for each node that opens its device. ctx ends all waiting for nodes.

@@ -51,11 +51,9 @@ func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Op
 	}
 	bar := console.NewProgress(c, f.Model)
 	o.Log, o.Progress = slog.New(log), bar.Report
-	nodes, err := f.Nodes(context.WithoutCancel(ctx), Nodes{Model: path, Log: o.Log}) // an interrupted answer still ends in order
-	if err != nil {
+	if err := f.SetNodes(context.WithoutCancel(ctx), &o, Nodes{Model: path, Log: o.Log}); err != nil { // an interrupted answer still ends in order
 		return nil, err
 	}
-	private.SetDevices(&o, nodes...)
 	AddSlot(o.Threads)
 	m, err := console.UnlessInterrupted(ctx, func() (*foretoken.Model, error) { return foretoken.Open(ctx, path, o) })
 	if errors.Is(err, console.ErrInterrupted) {

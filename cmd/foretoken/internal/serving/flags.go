@@ -17,7 +17,6 @@ import (
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/batches"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/flags"
 	"github.com/foretoken/foretoken/cmd/foretoken/internal/load"
-	"github.com/foretoken/foretoken/internal/private"
 	"github.com/foretoken/foretoken/internal/server"
 )
 
@@ -188,12 +187,10 @@ func (f *serveFlags) options(ctx context.Context, log *slog.Logger) (o server.Op
 	if o.Models, o.Aliases, err = f.served(); err != nil {
 		return o, err
 	}
-	nodes, err := f.model.Nodes(ctx, load.Nodes{Model: o.Models[0].Path, Patient: true, Log: log})
-	private.SetDevices(&o.Models[0].Options, nodes...)
-	if len(nodes) > 0 && len(o.Models) > 1 {
+	if len(f.model.Names()) > 0 && len(o.Models) > 1 {
 		return o, flags.Usagef("--node computes layers of one model, but %d models are given: start a server for each", len(o.Models))
 	}
-	return o, err
+	return o, f.model.SetNodes(ctx, &o.Models[0].Options, load.Nodes{Model: o.Models[0].Path, Patient: true, Log: log})
 }
 
 // validate refuses flags that make no sense together.
