@@ -120,14 +120,14 @@ func New(n *Need, want Want, on Machine) (*Plan, error) {
 	known := !slices.ContainsFunc(on, func(s Side) bool { return s.Bandwidth == 0 })
 	for i := range on {
 		if on[i].Host && !known {
-			on[i].Bandwidth = usualHost
+			on[i].Bandwidth, on[i].Trip = usualHost, 0
 		} else if !known {
-			on[i].Bandwidth = usualDevice
+			on[i].Bandwidth, on[i].Trip = usualDevice, 0
 		}
 	}
 	best := newSearch(n, want, on, 1).best()
 	if best == nil {
-		return nil, n.refuse(want, on)
+		return nil, unfit{n.refuse(want, on)}
 	}
 	p := balanced(n, want, on, best).plan(n, on)
 	if !known {
@@ -165,6 +165,9 @@ const (
 	usualDevice = 500e9
 	usualHost   = 50e9
 )
+
+// unfit marks the error of refuse.
+type unfit struct{ error }
 
 // refuse is the error for a model that fits nowhere, or not as requested.
 func (n *Need) refuse(want Want, on Machine) error {

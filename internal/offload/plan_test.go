@@ -59,8 +59,8 @@ func machine(device, host float64) Machine {
 func TestPlan(t *testing.T) {
 	slow := machine(9, 64)
 	slow[0].Bandwidth = 20e9
-	unknown := machine(9, 64)
-	unknown[0].Bandwidth, unknown[1].Bandwidth = 0, 0
+	unknown := machine(9, 64) // the way to a device is not used where no rate is known
+	unknown[0].Bandwidth, unknown[1].Bandwidth, unknown[0].Trip = 0, 0, 2*time.Second
 	tied := dense()
 	tied.Tied = true
 	tied.Parts[backend.Part{Kind: backend.EmbeddingPart}] = Share{Weights: gb, Pass: gb}

@@ -1,6 +1,8 @@
 package offload
 
 import (
+	"cmp"
+	"errors"
 	"strings"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -31,13 +33,7 @@ func PreviewOn(devices []backend.Info, s *weights.Survey, want Want, o Options) 
 	var all Machine
 	add := func(name string, on Machine) {
 		p, err := New(n, want, append(on, host))
-		x := Preview{Device: name, Fits: err == nil}
-		if err != nil {
-			x.Where = strings.TrimPrefix(err.Error(), "offload: ")
-		} else {
-			x.Where = p.String()
-		}
-		list = append(list, x)
+		list = append(list, preview(name, p, err))
 	}
 	var names []string
 	for i := range devices {
@@ -54,4 +50,25 @@ func PreviewOn(devices []backend.Info, s *weights.Survey, want Want, o Options) 
 		add(strings.Join(names, ","), all)
 	}
 	return list
+}
+
+// PreviewBeside is the placement by For of a model on devices with More, which it opens, measures and closes. An error is that of a
+// device; that the model does not fit is in the preview.
+func PreviewBeside(s *weights.Survey, on Devices, want Want, o Options) (Preview, error) {
+	b, p, err := open(func() *weights.Survey { return s }, on, want, o)
+	if err == nil {
+		err = b.Close()
+	}
+	if no := (unfit{}); err != nil && !errors.As(err, &no) {
+		return Preview{}, err
+	}
+	return preview(cmp.Or(on.Name, backend.Auto), p, err), nil
+}
+
+// preview is that of a plan, or of the reason why there is none.
+func preview(name string, p *Plan, err error) Preview {
+	if err != nil {
+		return Preview{name, false, strings.TrimPrefix(err.Error(), "offload: ")}
+	}
+	return Preview{name, true, p.String()}
 }

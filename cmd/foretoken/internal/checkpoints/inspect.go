@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +47,8 @@ Of a drafter it describes the kind, the models it fits, the layers it reads, blo
 and memory. With its drafter, the model is described with the memory of both.
 
 With a GPU it shows the placement on GPU and CPU, as set by --gpu-layers and --cpu-experts; with
-several also that on all of them. --gpu-memory plans for GPUs that this machine does not have.
+several also that on all of them. --gpu-memory plans for GPUs that this machine does not have. With
+--node it measures this machine and the nodes, and shows the placement by serve for this --context.
 
 MODEL is a value of --model of other commands. A damaged folder is described as far as possible.
 
@@ -87,25 +89,18 @@ Exit status: 0 success, 1 the model cannot be loaded, 2 invalid command line.`,
 var errUnloadable = errors.New("the model cannot be loaded")
 
 func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
-	devices, err := f.devices()
+	nodes, err := f.Nodes(cmd.Context(), load.Nodes{})
 	if err != nil {
 		return err
 	}
-	open, err := f.Nodes(cmd.Context(), load.Nodes{})
+	var devices []backend.Info
+	if len(nodes) == 0 {
+		devices, err = f.devices()
+	} else if f.gpuMemory.Given {
+		err = flags.Usagef("--gpu-memory and --node cannot be combined: with nodes, the devices of this machine are measured")
+	}
 	if err != nil {
 		return err
-	}
-	for i, node := range open {
-		b, err := node()
-		if err != nil {
-			return err
-		}
-		defer b.Close() //nolint:errcheck // the process ends
-		d := backend.Info{Name: f.Names()[i], Memory: b.FreeMemory(), Free: b.FreeMemory()}
-		if s, ok := b.(backend.Sizer); ok {
-			d.WeightBytes = s.WeightBytes
-		}
-		devices = append(devices, d)
 	}
 	c, err := examineCheckpoint(name)
 	if err != nil {
@@ -120,6 +115,18 @@ func (f *inspection) run(cmd *cobra.Command, name string) (err error) {
 		defer func() { err = errors.Join(err, drafter.Close()) }()
 	}
 	facts := inspect(c, doctor.InspectOptions{Drafter: drafter, Name: name, Context: f.context.Or(0), Batch: f.batch.Or(1), KVBits: f.kv.Options(), Devices: devices, Offload: offload.Want(f.Offload()), NoHead: f.mtp.Value == "off"})
+	if m := facts.Model; len(nodes) > 0 && m != nil && (m.Drafter == nil || facts.Drafter != "") { // no drafter
+		n := load.Threads()
+		load.AddSlot(n)
+		place, err := offload.PreviewBeside(m, offload.Devices{How: backend.Options{Threads: n}, More: nodes}, offload.Want(f.Offload()), offload.Options{
+			Context: facts.Memory.Context, KVMemory: facts.Memory.Total - facts.Memory.Weights, KVBits: f.kv.Options(), NoHead: f.mtp.Value == "off" && m.Drafter == nil,
+		})
+		if err != nil {
+			return err
+		}
+		place.Device += "," + strings.Join(f.Names(), ",")
+		facts.Devices = append(facts.Devices, place)
+	}
 	out := console.New(cmd)
 	if f.json {
 		err = console.WriteJSON(out, facts)
