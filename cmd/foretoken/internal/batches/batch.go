@@ -143,7 +143,9 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 		level = slog.LevelInfo
 	}
 	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
-	if err := f.model.SetNodes(cmd.Context(), &o, load.Nodes{Model: path, Log: log}); err != nil {
+	ctx, stop := console.Interruptible(cmd.Context())
+	defer stop()
+	if err := f.model.SetNodes(ctx, &o, load.Nodes{Model: path, Log: log}); err != nil {
 		return err
 	}
 	s, err := server.New(server.Options{
@@ -154,8 +156,6 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Shutdown(context.Background())) }()
-	ctx, stop := console.Interruptible(cmd.Context())
-	defer stop()
 	fingerprint, err := s.Fingerprint(ctx, name, filepath.Join(partial, "weights"))
 	if err != nil {
 		return load.Explain(err)

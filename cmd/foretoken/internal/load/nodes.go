@@ -105,7 +105,14 @@ func (f *NodeFlags) SetNodes(ctx context.Context, o *foretoken.Options, n Nodes)
 	return err
 }
 
-// Nodes returns a function for each node that opens its device. ctx ends all waiting for nodes.
+// over is the error of waiting that its context has ended.
+type over struct{ error }
+
+// Permanent marks an error that waiting does not end.
+func (over) Permanent() {}
+
+// Nodes returns a function for each node that opens its device. When ctx is done, nothing waits for a node that is away. Nodes that are
+// there stay connected.
 func (f *NodeFlags) Nodes(ctx context.Context, n Nodes) (list []func() (backend.Backend, error), err error) {
 	switch {
 	case len(f.list) == 0 && f.token != "":
@@ -146,18 +153,24 @@ func (f *NodeFlags) Nodes(ctx context.Context, n Nodes) (list []func() (backend.
 		list = append(list, func() (backend.Backend, error) {
 			o := remote.Options{
 				Name: a.HostPort, Wait: f.wait, Weights: own, Version: Version, Log: n.Log,
-				Dial: func(ctx context.Context) (net.Conn, error) {
-					c, err := d.Dial(ctx, a)
-					if err != nil {
-						return nil, err // and no connection that is a nil pointer
+				Dial: func(dialing context.Context) (net.Conn, error) {
+					dialing, end := context.WithCancel(dialing)
+					defer end()
+					defer context.AfterFunc(ctx, end)()
+					c, err := d.Dial(dialing, a)
+					switch {
+					case err == nil:
+						return c, nil
+					case ctx.Err() != nil:
+						err = over{ctx.Err()}
 					}
-					return c, nil
+					return nil, err // and no connection that is a nil pointer
 				},
 			}
 			if n.Patient {
 				o.OpenWait = f.wait
 			}
-			return remote.Open(ctx, o)
+			return remote.Open(context.WithoutCancel(ctx), o)
 		})
 	}
 	return list, nil

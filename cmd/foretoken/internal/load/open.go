@@ -22,6 +22,17 @@ import (
 type Model struct {
 	*foretoken.Model
 	Notes *console.Notes
+	// Detach has waits for nodes go on when the context of Open ends.
+	Detach func() (ok bool)
+	end    context.CancelFunc // of waits for nodes; nil: there are none
+}
+
+// Close closes the model. It waits for no node that is away.
+func (m *Model) Close() error {
+	if m.end != nil {
+		m.end()
+	}
+	return m.Model.Close()
 }
 
 // Open opens the model that the flags name, and describes it on a terminal.
@@ -41,7 +52,7 @@ func (f *Flags) Open(ctx context.Context, c *console.Console, log *console.Notes
 
 // OpenWith opens the model that the flags name, with options o. When ctx is canceled it returns
 // console.ErrInterrupted at once; the unfinished load ends with the process.
-func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Options, log *console.Notes) (*Model, error) {
+func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Options, log *console.Notes) (_ *Model, err error) {
 	path, err := Resolve(f.Model)
 	if err != nil {
 		return nil, err
@@ -51,7 +62,14 @@ func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Op
 	}
 	bar := console.NewProgress(c, f.Model)
 	o.Log, o.Progress = slog.New(log), bar.Report
-	if err := f.SetNodes(context.WithoutCancel(ctx), &o, Nodes{Model: path, Log: o.Log}); err != nil { // an interrupted answer still ends in order
+	waiting, end := context.WithCancel(context.WithoutCancel(ctx))
+	detach := context.AfterFunc(ctx, end)
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
+	if err := f.SetNodes(waiting, &o, Nodes{Model: path, Log: o.Log}); err != nil {
 		return nil, err
 	}
 	AddSlot(o.Threads)
@@ -67,7 +85,7 @@ func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Op
 	if err != nil {
 		return nil, Explain(err)
 	}
-	return &Model{m, log}, nil
+	return &Model{m, log, detach, end}, nil
 }
 
 // Options are those of a model that is opened for one request at a time.

@@ -64,6 +64,7 @@ type serveFlags struct {
 	headers, bodies, idle time.Duration
 	connections, perKey   flags.Setting[int]
 	drainTimeout          time.Duration
+	endWaits              context.CancelFunc // for nodes
 	log                   load.LogFlags
 }
 

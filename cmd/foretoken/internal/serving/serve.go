@@ -59,7 +59,9 @@ func (f *serveFlags) prepare(cmd *cobra.Command) (o server.Options, log *slog.Lo
 	if log, err = f.log.Logger(cmd.ErrOrStderr()); err != nil {
 		return o, nil, err
 	}
-	if o, err = f.options(cmd.Context(), log); err != nil {
+	ctx, end := context.WithCancel(cmd.Context())
+	f.endWaits = end
+	if o, err = f.options(ctx, log); err != nil {
 		return o, nil, err
 	}
 	load.AddSlot(f.model.Threads.Or(load.Threads()))
@@ -127,8 +129,9 @@ func serve(cmd *cobra.Command, f *serveFlags) error {
 	return errors.Join(err, <-ended)
 }
 
-// drain lets requests end, until ctx does.
+// drain lets requests end, until ctx does. None waits for a node that is away.
 func (f *serveFlags) drain(ctx context.Context, s *server.Server) error {
+	f.endWaits()
 	ctx, cancel := context.WithTimeout(ctx, f.drainTimeout)
 	defer cancel()
 	return s.Shutdown(ctx)

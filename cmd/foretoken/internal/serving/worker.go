@@ -79,6 +79,7 @@ func runWorker(cmd *cobra.Command, f *serveFlags) error {
 	defer closeMetrics()
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, f.endWaits)
 	err = s.Work(ctx)
 	if ctx.Err() != nil {
 		err = nil // that is how it ends

@@ -96,6 +96,7 @@ func (t *talk) run(cmd *cobra.Command, args []string) (err error) {
 	s := &session{m}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if talks {
+		m.Detach()
 		stop()
 		return t.chat(cmd.Context(), c, s, attached)
 	}
