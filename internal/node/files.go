@@ -27,6 +27,7 @@ type files struct {
 	known   map[remote.Digest]place
 	at      *checkpoint.Checkpoint
 	changed bool // digests were added to the index
+	left    bool // they could not be read, and are not used
 
 	// The weight that was read last: a leader asks for the matrices of a stack one by one.
 	last  *matrices
@@ -194,6 +195,9 @@ func (f *files) learn(m *matrices, list []remote.Digest) {
 	}
 }
 
+// errDamaged is wrapped by the error for bytes that changed though the time of their file did not.
+var errDamaged = errors.New("the file is damaged")
+
 // matrix is the matrix at a place, which has a digest. Unless its digest has just been computed, it is
 // computed again: bytes may have changed on the disk.
 func (f *files) matrix(p place, d remote.Digest) (dtype.Matrix, error) {
@@ -204,7 +208,7 @@ func (f *files) matrix(p place, d remote.Digest) (dtype.Matrix, error) {
 	}
 	if !m.fresh && remote.DigestOf(&stack[i]) != d {
 		file, tensor := m.weight.Place()
-		return dtype.Matrix{}, fmt.Errorf("%s: tensor %s: its bytes are not those that were indexed, though the time of the file is: the file is damaged; restore it, or delete it and the leader sends its own", filepath.Join(f.path, file), tensor)
+		return dtype.Matrix{}, fmt.Errorf("%s: tensor %s: its bytes are not those that were indexed, though the time of the file is: %w; restore it, or delete it and the leader sends its own", filepath.Join(f.path, file), tensor, errDamaged)
 	}
 	return stack[i], nil
 }

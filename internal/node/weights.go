@@ -26,7 +26,8 @@ import (
 
 // WeightOptions say where a node finds weights.
 type WeightOptions struct {
-	Models []string // folders and files of checkpoints
+	// Models lists the folders and files of checkpoints; nil: there are none. It is called for each leader.
+	Models func() []string
 	// Folder is for the digests of checkpoints and for what leaders send; "": neither is kept.
 	Folder string
 	Limit  int64 // bytes of what leaders send; 0: it is not kept
@@ -45,8 +46,10 @@ type Weights struct {
 	stopped  bool   // the cache is full, or cannot be written, and that was said
 	hashed   int64  // bytes
 	reported time.Time
-	counts   Counts
-	held     map[string]*parts // by model: what was found in files since Idle
+
+	telling sync.Mutex // of the following; nothing is read or hashed with it
+	counts  Counts
+	held    map[string]*parts // by model: what was found in files since Idle
 }
 
 // Counts is where the matrices came from.
@@ -69,13 +72,13 @@ func OpenWeights(o WeightOptions) (*Weights, error) {
 
 // Counts is where the matrices came from so far.
 func (w *Weights) Counts() Counts {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.telling.Lock()
+	defer w.telling.Unlock()
 	return w.counts
 }
 
 // Find returns the matrix with a digest, if the node has it; form is the matrix without its bytes. It is valid until
-// Close. An error says that a file is damaged.
+// Begin or Close. An error says that a file is damaged. Files that cannot be read are not used, and the log says so.
 func (w *Weights) Find(d remote.Digest, form *dtype.Matrix) (m dtype.Matrix, ok bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,28 +88,45 @@ func (w *Weights) Find(d remote.Digest, form *dtype.Matrix) (m dtype.Matrix, ok 
 		if m, ok, err = w.cache.find(d); err != nil {
 			w.o.Log.Warn("cache of weights", "error", err)
 		} else if ok {
-			w.counts.Cached++
-			w.counts.CachedBytes += m.Bytes()
+			w.count(&w.counts.Cached, &w.counts.CachedBytes, &m)
 			return m, true, nil
 		}
 	}
 	if f == nil {
-		if err := w.search(d, form); err != nil {
+		w.search(d, form)
+		f, p = w.known(d)
+	}
+	for ; f != nil; f, p = w.known(d) {
+		m, err = f.matrix(p, d)
+		switch {
+		case err == nil:
+			w.last = f
+			w.count(&w.counts.Own, &w.counts.OwnBytes, &m)
+			w.note()
+			return m, true, nil
+		case errors.Is(err, errDamaged):
 			return m, false, err
 		}
-		if f, p = w.known(d); f == nil {
-			return m, false, nil
-		}
+		w.leave(f, err)
 	}
-	w.last = f
-	if m, err = f.matrix(p, d); err != nil {
-		return m, false, err
-	}
-	w.counts.Own++
-	w.counts.OwnBytes += m.Bytes()
-	w.note()
-	return m, true, nil
+	return m, false, nil
 }
+
+// count counts a matrix.
+func (w *Weights) count(n, bytes *int64, m *dtype.Matrix) {
+	w.telling.Lock()
+	defer w.telling.Unlock()
+	*n++
+	*bytes += m.Bytes()
+}
+
+// leave leaves out a checkpoint until the next leader comes. Its matrices stay valid.
+func (w *Weights) leave(f *files, err error) {
+	f.left = true
+	w.o.Log.Warn(notUsed, "model", f.path, "error", err)
+}
+
+const notUsed = "the files of a model are not used"
 
 // parts are the parts of a model that were found in files.
 type parts struct {
@@ -116,6 +136,8 @@ type parts struct {
 
 // note notes the part of the model that the matrix found last belongs to.
 func (w *Weights) note() {
+	w.telling.Lock()
+	defer w.telling.Unlock()
 	model := models.Name(w.last.path)
 	if w.held[model] == nil {
 		w.held[model] = &parts{}
@@ -131,8 +153,8 @@ func (w *Weights) note() {
 
 // Held describes the parts of models that were found in files since the leader came, for people.
 func (w *Weights) Held() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.telling.Lock()
+	defer w.telling.Unlock()
 	var list []string
 	for _, model := range slices.Sorted(maps.Keys(w.held)) {
 		p, names := w.held[model], []string(nil)
@@ -145,29 +167,39 @@ func (w *Weights) Held() string {
 	return strings.Join(list, "; ")
 }
 
-// open opens the checkpoints. Those that cannot be opened are not used.
+// open opens the checkpoints there are now. Those that cannot be opened are not used, and those that have not changed stay open.
 func (w *Weights) open() {
 	if w.opened {
 		return
 	}
 	w.opened = true
-	folder := ""
+	folder, before := "", w.models
 	if w.o.Folder != "" {
 		folder = filepath.Join(w.o.Folder, "index")
 	}
-	for _, path := range w.o.Models {
-		f, err := openFiles(path, folder)
-		if err != nil {
-			w.o.Log.Warn("a model is not used: its weights come from the leader", "model", path, "error", err)
-			continue
+	if w.models = nil; w.o.Models == nil {
+		return
+	}
+	for _, path := range w.o.Models() {
+		i := slices.IndexFunc(before, func(f *files) bool { return f.path == path && !f.left && f.at.Unchanged() == nil })
+		if i >= 0 {
+			w.models, before = append(w.models, before[i]), slices.Delete(before, i, i+1)
+		} else if f, err := openFiles(path, folder); err != nil {
+			w.o.Log.Warn(notUsed, "model", path, "error", err)
+		} else {
+			w.models = append(w.models, f)
 		}
-		w.models = append(w.models, f)
+	}
+	for _, f := range before {
+		if err := f.close(); err != nil {
+			w.o.Log.Warn("files of a model", "model", f.path, "error", err)
+		}
 	}
 }
 
-// inOrder are the checkpoints, the one that had the last matrix first.
+// inOrder are the checkpoints that are used, the one that had the last matrix first.
 func (w *Weights) inOrder() []*files {
-	list := slices.Clone(w.models)
+	list := slices.DeleteFunc(slices.Clone(w.models), func(f *files) bool { return f.left })
 	if i := slices.Index(list, w.last); i > 0 {
 		list[0], list[i] = list[i], list[0]
 	}
@@ -185,7 +217,7 @@ func (w *Weights) known(d remote.Digest) (*files, place) {
 }
 
 // search computes digests of weights with matrices of a form until one is the wanted.
-func (w *Weights) search(d remote.Digest, form *dtype.Matrix) error {
+func (w *Weights) search(d remote.Digest, form *dtype.Matrix) {
 	var nearest string
 	for _, f := range w.inOrder() {
 		for _, x := range f.after(f.last, form) {
@@ -194,11 +226,12 @@ func (w *Weights) search(d remote.Digest, form *dtype.Matrix) error {
 			}
 			bytes, err := f.digest(x)
 			if err != nil {
-				return fmt.Errorf("%s: %s: %w", f.path, x.weight.Name, err)
+				w.leave(f, fmt.Errorf("%s: %w", x.weight.Name, err))
+				break
 			}
 			w.progress(f, bytes)
 			if _, ok := f.known[d]; ok {
-				return nil
+				return
 			}
 			if nearest == "" && f == w.last {
 				file, tensor := x.weight.Place()
@@ -209,7 +242,6 @@ func (w *Weights) search(d remote.Digest, form *dtype.Matrix) error {
 	if nearest != "" {
 		w.o.Log.Warn("the leader has other bytes than a file of this machine: they are not used, the leader sends its own", "file", nearest)
 	}
-	return nil
 }
 
 // progress says from time to time how much was read for digests.
@@ -227,8 +259,7 @@ func (w *Weights) progress(f *files, bytes int64) {
 func (w *Weights) Keep(d remote.Digest, m *dtype.Matrix) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.counts.Sent++
-	w.counts.SentBytes += m.Bytes()
+	w.count(&w.counts.Sent, &w.counts.SentBytes, m)
 	if w.cache == nil {
 		return
 	}
@@ -240,12 +271,22 @@ func (w *Weights) Keep(d remote.Digest, m *dtype.Matrix) {
 	w.o.Log.Warn("weights that the leader sends are not kept, and are sent again at the next start; raise --cache-size, or copy the model to this machine", "limit_bytes", w.o.Limit, "error", err)
 }
 
+// Begin is called when a leader comes, and nothing uses the matrices of the former: models that were added or changed since are found.
+func (w *Weights) Begin() {
+	w.Idle()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.opened = false
+}
+
 // Idle is called when a leader is gone: digests are written, and pages of files released.
 func (w *Weights) Idle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stopped = false
+	w.telling.Lock()
 	clear(w.held)
+	w.telling.Unlock()
 	if w.cache != nil {
 		w.cache.began = time.Now()
 	}

@@ -59,6 +59,9 @@ func matricesOf(t *testing.T, path string) []dtype.Matrix {
 	return list
 }
 
+// paths always lists the same checkpoints.
+func paths(list ...string) func() []string { return func() []string { return list } }
+
 // store is weights with their log.
 type store struct {
 	*Weights
@@ -105,7 +108,7 @@ func TestOwnFilesAreUsed(t *testing.T) {
 	folder := t.TempDir()
 	list := matricesOf(t, golden.Dir(t, "moe"))
 	for _, start := range []string{"first", "second"} {
-		s := openStore(t, WeightOptions{Models: []string{golden.Dir(t, "moe"), models.Tiny, "none"}, Folder: folder, Limit: 1 << 30})
+		s := openStore(t, WeightOptions{Models: paths(golden.Dir(t, "moe"), models.Tiny, "none"), Folder: folder, Limit: 1 << 30})
 		s.load(t, list)
 		if c := s.Counts(); c.Own != int64(len(list)) || c.Sent+c.Cached != 0 {
 			t.Errorf("%s start: %+v of %d; %s", start, c, len(list), &s.log)
@@ -132,7 +135,7 @@ func TestChangedBytesAreNotUsed(t *testing.T) {
 	data := filetest.Read(t, name)
 	data[bytes.Index(data, list[len(list)/2].Data)+1] ^= 1
 	filetest.Write(t, name, data)
-	s := openStore(t, WeightOptions{Models: []string{dir}, Folder: folder, Limit: 1 << 30})
+	s := openStore(t, WeightOptions{Models: paths(dir), Folder: folder, Limit: 1 << 30})
 	s.load(t, list)
 	if c := s.Counts(); c.Sent != 1 || c.Own != int64(len(list))-1 {
 		t.Errorf("%+v", c)
@@ -144,17 +147,76 @@ func TestChangedBytesAreNotUsed(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = openStore(t, WeightOptions{Models: []string{dir}, Folder: folder, Limit: 1 << 30})
+	s = openStore(t, WeightOptions{Models: paths(dir), Folder: folder, Limit: 1 << 30})
 	s.load(t, list)
 	if c := s.Counts(); c.Cached != 1 || c.Sent != 0 {
 		t.Errorf("%+v", c)
 	}
 }
 
+// A model that is added is found by the next leader. One that is changed or removed is not used, and other models are.
+func TestFilesComeAndGo(t *testing.T) {
+	list, dir := matricesOf(t, golden.Dir(t, "moe")), copyOf(t, golden.Dir(t, "moe"))
+	there := []string{models.Tiny}
+	s := openStore(t, WeightOptions{Models: func() []string { return there }, Folder: t.TempDir()})
+	load := func(what string, own, sent int) {
+		t.Helper()
+		before := s.Counts()
+		s.load(t, list)
+		if c := s.Counts(); c.Own-before.Own != int64(own) || c.Sent-before.Sent != int64(sent) {
+			t.Errorf("%s: %+v after %+v, want %d more of its own and %d sent: %s", what, c, before, own, sent, &s.log)
+		}
+	}
+	load("nothing", 0, len(list))
+	there = append(there, dir)
+	s.Begin()
+	load("added", len(list), 0)
+	s.Begin()
+	kept := s.models[1]
+	if load("unchanged", len(list), 0); s.models[1] != kept {
+		t.Error("files that have not changed were opened again")
+	}
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "model.safetensors"), later, later); err != nil {
+		t.Fatal(err)
+	}
+	load("changed", 0, len(list))
+	if !strings.Contains(s.log.String(), notUsed) {
+		t.Errorf("nothing is said of a model that changed: %s", &s.log)
+	}
+	s.Begin()
+	load("changed, for the next leader", len(list), 0)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	there = append(there, golden.Dir(t, "moe"))
+	s.Begin()
+	load("removed, and there elsewhere", len(list), 0)
+}
+
+// Metrics do not wait for digests.
+func TestCountsDoNotWaitForFiles(t *testing.T) {
+	listing, listed := make(chan bool), make(chan bool)
+	s := openStore(t, WeightOptions{Models: func() []string { listing <- true; <-listed; return nil }})
+	found := make(chan bool)
+	go func() {
+		_, ok, _ := s.Find(remote.Digest{}, &dtype.Matrix{}) // there is nothing
+		found <- ok
+	}()
+	<-listing
+	if c := s.Counts(); c != (Counts{}) || s.Held() != "" {
+		t.Errorf("%+v", c)
+	}
+	listed <- true
+	if <-found {
+		t.Error("a matrix was found in no file")
+	}
+}
+
 // Bytes that change while size and times of a file do not are a damaged disk: that is an error.
 func TestDamagedFileIsNamed(t *testing.T) {
 	list, folder := matricesOf(t, golden.Dir(t, "moe")), t.TempDir()
-	s := openStore(t, WeightOptions{Models: []string{golden.Dir(t, "moe")}, Folder: folder})
+	s := openStore(t, WeightOptions{Models: paths(golden.Dir(t, "moe")), Folder: folder})
 	s.load(t, list)
 	s.Idle()
 	index := s.models[0].index
@@ -164,7 +226,7 @@ func TestDamagedFileIsNamed(t *testing.T) {
 	m := s.models[0].list[3]
 	copy(x.Digests[m.weight.Name], other[:])
 	filetest.Write(t, index, filetest.Encode(t, &x))
-	s = openStore(t, WeightOptions{Models: []string{golden.Dir(t, "moe")}, Folder: folder})
+	s = openStore(t, WeightOptions{Models: paths(golden.Dir(t, "moe")), Folder: folder})
 	_, ok, err := s.Find(other, &m.forms[0])
 	_, tensor := m.weight.Place()
 	if ok || err == nil || !strings.Contains(err.Error(), "model.safetensors: tensor "+tensor+": its bytes are not those that were indexed") {
@@ -172,7 +234,7 @@ func TestDamagedFileIsNamed(t *testing.T) {
 	}
 	// An index that cannot be read is made again.
 	filetest.Write(t, index, "garbage")
-	s = openStore(t, WeightOptions{Models: []string{golden.Dir(t, "moe")}, Folder: folder})
+	s = openStore(t, WeightOptions{Models: paths(golden.Dir(t, "moe")), Folder: folder})
 	s.load(t, list)
 	if c := s.Counts(); c.Sent != 0 {
 		t.Errorf("%+v", c)

@@ -137,7 +137,7 @@ func (f *NodeFlags) Nodes(ctx context.Context, n Nodes) (list []func() (backend.
 	}
 	o := node.WeightOptions{Log: n.Log}
 	if n.Model != "" {
-		o.Models = []string{n.Model}
+		o.Models = func() []string { return []string{n.Model} }
 	}
 	if folder != "" {
 		o.Folder = filepath.Join(folder, "node")

@@ -187,27 +187,32 @@ func (f *nodeFlags) known(o *link.Options) (err error) {
 	return nil
 }
 
-// openWeights finds the models whose files may have a leader's weights.
+// openWeights opens the weights of this machine: those of its models, and what leaders have sent.
 func (f *nodeFlags) openWeights(folder string, log *slog.Logger) (*node.Weights, error) {
-	o := node.WeightOptions{Models: []string{load.Embedded}, Limit: f.cache.Or(defaultCache), Log: log}
+	o := node.WeightOptions{Models: f.models, Limit: f.cache.Or(defaultCache), Log: log}
 	if folder != "" {
 		o.Folder = filepath.Join(folder, "node")
 	}
 	for _, name := range f.weights {
-		path, err := load.Resolve(name)
-		if err != nil {
+		if _, err := load.Resolve(name); err != nil {
 			return nil, fmt.Errorf("--weights: %w", err)
-		}
-		o.Models = append(o.Models, path)
-	}
-	if len(f.weights) == 0 {
-		for _, name := range load.CachedNames("") {
-			if path, err := load.Resolve(name); err == nil { // one that is not complete has no weights to offer
-				o.Models = append(o.Models, path)
-			}
 		}
 	}
 	return node.OpenWeights(o)
+}
+
+// models are the folders and files of models at this moment.
+func (f *nodeFlags) models() []string {
+	names, list := []string(f.weights), []string{load.Embedded}
+	if len(names) == 0 {
+		names = load.CachedNames("")
+	}
+	for _, name := range names {
+		if path, err := load.Resolve(name); err == nil { // one that is not complete has no weights to offer
+			list = append(list, path)
+		}
+	}
+	return list
 }
 
 // lender is a running node.
@@ -222,7 +227,7 @@ type lender struct {
 
 // open opens the device for a leader.
 func (x *lender) open(f *load.DeviceFlags, m memory) (backend.Backend, error) {
-	x.weights.Idle()
+	x.weights.Begin()
 	b, err := f.OpenDevice()
 	if err == nil {
 		x.server.Budget = m.of(b.FreeMemory()) // read when it was opened
