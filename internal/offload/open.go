@@ -23,7 +23,8 @@ type Devices struct {
 	// Name is a device of this machine, or several with commas between, which all compute some layers. "": the best.
 	Name string
 	How  backend.Options
-	// More open devices elsewhere, such as nodes, which all compute some layers. The device says how fast it reads its
+	// More open devices elsewhere, such as nodes, which all compute some layers. So does one of this machine, if it has memory for a
+	// layer with output and head. The device says how fast it reads its
 	// memory (backend.Streamer) and how large weights are there (backend.Sizer); how long a row takes to it is measured.
 	More []func() (backend.Backend, error)
 }
@@ -152,6 +153,10 @@ func (c *choice) beside(n *Need, want Want) (backend.Backend, *Plan, error) {
 		}
 	}
 	p, err := New(n, want, on)
+	if err != nil && len(c.on.More) > 0 && !strings.Contains(c.on.Name, ",") {
+		on[0].Named = false // the others may have memory for all layers
+		p, err = New(n, want, on)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

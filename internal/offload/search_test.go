@@ -310,6 +310,29 @@ func TestAutoUsesAllGPUs(t *testing.T) {
 	}
 }
 
+// A device with too little memory for a layer with output and head leaves all layers to those elsewhere, unless a list names it.
+func TestSmallLeaderLeavesLayersToNodes(t *testing.T) {
+	more := []func() (backend.Backend, error){func() (backend.Backend, error) { return backend.Open("cpu", backend.Options{Threads: 1}) }}
+	for name, refused := range map[string]bool{"pair:0": false, "pair:0,pair:1": true} {
+		b, p, err := ForShape("0.8b", weights.BitsForm(16), Devices{Name: name, How: backend.Options{Threads: 1}, More: more}, Want{}, Options{Context: 64, NoVision: true})
+		if refused {
+			if err == nil || !strings.Contains(err.Error(), "leave the device out of the list") {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if strings.Contains(b.Name(), "opaque") || !strings.Contains(p.String(), "output") {
+			t.Errorf("%s: %s", name, p)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // closing counts how often it is closed.
 type closing struct {
 	backend.Backend
