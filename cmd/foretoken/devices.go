@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -44,7 +45,9 @@ func newDevicesCommand() *cobra.Command {
 		Short: "List the compute devices and their capabilities",
 		Long: `Devices lists the values of --device: each device of this build with its memory, threads, arithmetic
 and instruction sets. It marks the default and says why unavailable devices cannot be used. With
---node it also connects to nodes, and lists the device of each with the memory that it grants.`,
+--node it also connects to nodes, and lists the device of each with the memory that it grants.
+
+Exit status: 0 success, 1 a node cannot be used, 2 invalid command line.`,
 		Example: "  foretoken devices\n  foretoken devices --json\n  foretoken devices --node 127.0.0.1:7070",
 		Args:    flags.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,22 +57,24 @@ and instruction sets. It marks the default and says why unavailable devices cann
 			if err != nil {
 				return err
 			}
+			var failed error
 			for i, f := range open {
+				r := deviceReport{Name: nodes.Names()[i], Compute: []string{}, ISAs: []isaReport{}}
 				b, err := f()
-				if err != nil {
-					return err
+				if err == nil {
+					r.Node, r.Available, r.MemoryBytes, r.FreeBytes = b.Name(), true, b.FreeMemory(), b.FreeMemory()
+					err = b.Close()
+				} else {
+					r.Missing = strings.TrimPrefix(err.Error(), "node "+r.Name+": ")
 				}
-				list = append(list, deviceReport{
-					Name: nodes.Names()[i], Node: b.Name(), Available: true, MemoryBytes: b.FreeMemory(), FreeBytes: b.FreeMemory(), Compute: []string{}, ISAs: []isaReport{},
-				})
-				if err := b.Close(); err != nil {
-					return err
-				}
+				list, failed = append(list, r), errors.Join(failed, err)
 			}
 			if asJSON {
-				return console.WriteJSON(c, list)
+				err = console.WriteJSON(c, list)
+			} else {
+				err = c.Write(console.Printable(deviceTable(list)))
 			}
-			return c.Write(console.Printable(deviceTable(list)))
+			return errors.Join(err, failed)
 		},
 	}
 	g := flags.NewGroup("Output")

@@ -167,6 +167,9 @@ func TestNodesFailAndAnswersStay(t *testing.T) {
 	first, second := one.node(t), two.node(t)
 	args := []string{"--node", one.at + "#" + one.print, "--node", two.at, "--node-wait", "10m"}
 	p := lead(t, state, args...)
+	if !strings.Contains(p.log.String(), "fingerprint="+leader+"\n") {
+		t.Errorf("the leader does not log its fingerprint: %s", &p.log)
+	}
 	checkStories(t, "two nodes", p.stories(tokens), want)
 	checkStories(t, "killed", within(t, p, first, tokens, func() {
 		first.kill(t)
@@ -257,18 +260,18 @@ func TestNodeMistakesAreExplained(t *testing.T) {
 	n := &place{args: []string{"--node-token", token}}
 	p := n.node(t)
 	wrong := n.at + "#" + strings.Repeat("b", 32)
-	devices := func(args string) string { return "devices " + args }
+	inspect := func(args string) string { return "inspect tiny " + args }
 	explained(t, []mistake{
-		{devices("--node " + n.at), "-", 1, "node " + n.at + ": it asks for a token: give the file that it has"},
-		{devices("--node " + n.at + "#" + n.print), "-", 1, "it asks for a token: give the file that it has with --node-token"},
-		{devices("--node " + n.at + " --node-token " + other), "-", 1, "it has another token"},
-		{devices("--node " + wrong + " --node-token " + token), "-", 1, "its fingerprint is " + n.print},
-		{devices("--node 127.0.0.1:1"), "-", 1, "node 127.0.0.1:1: it cannot be reached: start 'foretoken node' there, or check the address"},
-		{devices("--node 192.0.2.1:1"), "-", 2, "is another machine: give the fingerprint"},
-		{devices("--node a"), "-", 2, "want HOST:PORT or HOST:PORT#FINGERPRINT"},
-		{devices("--node a:1 --node a:1"), "-", 2, "is there twice"},
-		{devices("--node-token " + token), "-", 2, "--node-token needs --node"},
-		{devices("--node a:1 --node-token none"), "-", 1, "--node-token: open none"},
+		{inspect("--node " + n.at), "-", 1, "node " + n.at + ": it asks for a token: give the file that it has"},
+		{inspect("--node " + n.at + "#" + n.print), "-", 1, "it asks for a token: give the file that it has with --node-token"},
+		{inspect("--node " + n.at + " --node-token " + other), "-", 1, "it has another token"},
+		{inspect("--node " + wrong + " --node-token " + token), "-", 1, "its fingerprint is " + n.print},
+		{inspect("--node 127.0.0.1:1"), "-", 1, "node 127.0.0.1:1: it cannot be reached: start 'foretoken node' there, or check the address"},
+		{inspect("--node 192.0.2.1:1"), "-", 2, "is another machine: give the fingerprint"},
+		{inspect("--node a"), "-", 2, "want HOST:PORT or HOST:PORT#FINGERPRINT"},
+		{inspect("--node a:1 --node a:1"), "-", 2, "is there twice"},
+		{inspect("--node-token " + token), "-", 2, "--node-token needs --node"},
+		{inspect("--node a:1 --node-token none"), "-", 1, "--node-token: open none"},
 		{"serve --node 127.0.0.1:1 --model tiny --model " + dir, "-", 2, "--node computes layers of one model"},
 		{"node --listen 0.0.0.0:0", "-", 2, "--leader FINGERPRINT or --node-token FILE"},
 		{"node --leader abc", "-", 2, "want the 32 letters and digits"},
@@ -277,7 +280,7 @@ func TestNodeMistakesAreExplained(t *testing.T) {
 		{"node --metrics-addr 1", "-", 2, "want HOST:PORT"},
 		{"node more", "-", 2, "takes no argument"},
 	})
-	if r := runIn(t, nil, "devices", "--node", n.at, "--node-token", token); r.code != 0 || !strings.Contains(r.out, "node "+n.at+": cpu ") {
+	if r := runIn(t, nil, "devices", "--node", "127.0.0.1:1", "--node", n.at, "--node-token", token); r.code != 1 || !strings.Contains(r.out, "127.0.0.1:1: not available: it cannot be reached") || !strings.Contains(r.out, "node "+n.at+": cpu ") {
 		t.Errorf("%+v", r)
 	}
 	if n := p.gauge(t, "refused_connections_total"); n < 3 {

@@ -36,7 +36,7 @@ type cached struct {
 // weightSuffix is the end of the names of files of matrices.
 const weightSuffix = ".weight"
 
-// openCache finds what is in a folder, which need not exist. What an interrupted process left is removed.
+// openCache finds what is in a folder, which need not exist. What interrupted processes left is removed.
 func openCache(folder string, limit int64) (*cache, error) {
 	c := &cache{folder: folder, limit: limit, began: time.Now()}
 	entries, err := os.ReadDir(folder)
@@ -50,7 +50,7 @@ func openCache(folder string, limit int64) (*cache, error) {
 		case strings.HasSuffix(e.Name(), weightSuffix):
 			c.files = append(c.files, cached{e.Name(), info.Size(), info.ModTime()})
 			c.size += info.Size()
-		case strings.HasPrefix(e.Name(), temporary):
+		case strings.HasPrefix(e.Name(), temporary) && time.Since(info.ModTime()) > time.Hour: // else another process may be writing it
 			_ = os.Remove(filepath.Join(folder, e.Name())) // it is tried again at the next start
 		}
 	}

@@ -254,7 +254,19 @@ func TestCacheIsVerifiedAndBounded(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	s = open(1 << 30)
-	filetest.Write(t, filepath.Join(folder, "weights", temporary+"1"), "of a process that was killed")
+	writing := filepath.Join(folder, "weights", temporary)
+	filetest.Write(t, writing+"1", "of a process that was killed")
+	filetest.Write(t, writing+"2", "of one that writes")
+	if day := time.Now().Add(-24 * time.Hour); os.Chtimes(writing+"1", day, day) != nil {
+		t.Fatal("the time of a file cannot be set")
+	}
+	s = open(1 << 30)
+	if left, err := filepath.Glob(writing + "*"); err != nil || len(left) != 1 || left[0] != writing+"2" {
+		t.Errorf("%q is left: %v", left, err)
+	}
+	if err := os.Remove(writing + "2"); err != nil {
+		t.Fatal(err)
+	}
 	s.load(t, list)
 	if c := s.Counts(); c.Sent != 0 || c.CachedBytes != total {
 		t.Errorf("%+v", c)

@@ -145,7 +145,7 @@ func (f *batchRun) run(cmd *cobra.Command, in, out string) (err error) {
 	log := slog.New(slog.NewTextHandler(c.Err, &slog.HandlerOptions{Level: level}))
 	ctx, stop := console.Interruptible(cmd.Context())
 	defer stop()
-	if err := f.model.SetNodes(ctx, &o, load.Nodes{Model: path, Log: log}); err != nil {
+	if err := f.model.SetNodes(ctx, &o, path, load.Nodes{Log: log}); err != nil {
 		return err
 	}
 	s, err := server.New(server.Options{

@@ -31,11 +31,10 @@ func StateFolder() string {
 	return filepath.Join(dir, "foretoken")
 }
 
-// Identity is the key of this machine, in the folder for state. It is made at the first call; without a folder it ends with
-// the process.
+// Identity is the key of this machine, in the folder for state. It is made at the first call.
 func Identity(folder string) (*link.Identity, error) {
-	if folder == "" {
-		return link.New()
+	if folder == "" { // the key would be another one at each start
+		return nil, errors.New("the key of this machine needs a folder: set XDG_STATE_HOME, or --state-dir of 'foretoken node'")
 	}
 	return link.Open(filepath.Join(folder, "node.key"))
 }

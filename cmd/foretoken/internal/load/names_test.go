@@ -2,6 +2,7 @@ package load
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/foretoken/foretoken/internal/filetest"
@@ -59,4 +60,10 @@ func emptyEnvironment(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", t.TempDir())
+}
+
+func TestIdentityNeedsAFolder(t *testing.T) {
+	if _, err := Identity(""); err == nil || !strings.Contains(err.Error(), "--state-dir") {
+		t.Errorf("%v", err)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/remote"
 	"github.com/foretoken/foretoken/internal/backend/remote/link"
+	"github.com/foretoken/foretoken/internal/models"
 	"github.com/foretoken/foretoken/internal/node"
 	"github.com/foretoken/foretoken/internal/private"
 )
@@ -93,13 +94,20 @@ func (l *nodeList) Unset() { *l = nil }
 
 // Nodes says how the nodes of a command line are used.
 type Nodes struct {
-	Model   string       // the folder or file of the model, to load weights again on a node that was restarted; "": none
+	Models  []string     // folders and files to load weights from again, on a node that was restarted
 	Patient bool         // wait for nodes that are not there yet
 	Log     *slog.Logger // nil: silent
 }
 
-// SetNodes adds the nodes to the devices of a model.
-func (f *NodeFlags) SetNodes(ctx context.Context, o *foretoken.Options, n Nodes) error {
+// SetNodes adds the nodes to the devices of a model at path. Its weights and those of its drafter are among n.Models.
+func (f *NodeFlags) SetNodes(ctx context.Context, o *foretoken.Options, path string, n Nodes) error {
+	drafter := o.Speculation.Drafter
+	if drafter == "" && len(f.list) > 0 {
+		drafter, _ = models.FindDrafter(path, models.Name(path), nil) // opening the model reports why some are not used
+	}
+	if n.Models = []string{path}; drafter != "" && drafter != foretoken.DrafterOff {
+		n.Models = append(n.Models, drafter)
+	}
 	list, err := f.Nodes(ctx, n)
 	private.SetDevices(o, list...)
 	return err
@@ -135,13 +143,8 @@ func (f *NodeFlags) Nodes(ctx context.Context, n Nodes) (list []func() (backend.
 	if n.Log == nil {
 		n.Log = slog.New(slog.DiscardHandler)
 	}
-	o := node.WeightOptions{Log: n.Log}
-	if n.Model != "" {
-		o.Models = func() []string { return []string{n.Model} }
-	}
-	if folder != "" {
-		o.Folder = filepath.Join(folder, "node")
-	}
+	n.Log.Info("leader of nodes", "fingerprint", d.Identity.Fingerprint().String())
+	o := node.WeightOptions{Models: func() []string { return n.Models }, Folder: filepath.Join(folder, "node"), Log: n.Log}
 	own, err := node.OpenWeights(o)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/remote"
 	"github.com/foretoken/foretoken/internal/backend/remote/link"
+	"github.com/foretoken/foretoken/internal/golden"
 )
 
 // serveNode serves a node on a listener until stop is called.
@@ -92,4 +93,45 @@ func TestWaitsForNodesEnd(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// tight is a device with no memory for a layer.
+type tight struct{ backend.Backend }
+
+func (tight) FreeMemory() int64 { return 1 << 10 }
+
+func init() {
+	backend.Register(backend.Device{
+		Name: "tight", Rank: -1, ISAs: func() []string { return nil }, Probe: func() []backend.Info { return []backend.Info{{}} },
+		Open: func(backend.Options) (backend.Backend, error) {
+			b, err := backend.Open("cpu", backend.Options{Threads: 1})
+			return tight{b}, err
+		},
+	})
+}
+
+// A node that computes a model and its drafter, in files of their own, loses all and gets both from the leader again.
+func TestLeaderSendsADrafterAgain(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	l := listen(t, "127.0.0.1:0")
+	stop, at := serveNode(t, l), l.Addr().String()
+	f := NewFlags()
+	f.Model, f.Draft.NoSelfTest = golden.Dir(t, "tiny"), true
+	f.Draft.Files = []string{golden.TinyDrafter(t).Dir}
+	if err := f.Group().Flags().Parse([]string{"--node", at, "--node-wait", "1h", "--threads", "1", "--device", "tight", "--context", "64"}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := f.OpenWith(t.Context(), &console.Console{Err: io.Discard}, f.Options(), console.NewNotes(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	stop = serveNode(t, listen(t, at))
+	if _, err := m.Complete(t.Context(), foretoken.Request{Prompt: &foretoken.Prompt{IDs: []int32{1, 2, 3}}, MaxTokens: 8}); err != nil {
+		t.Error(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	stop()
 }

@@ -69,7 +69,7 @@ func (f *Flags) OpenWith(ctx context.Context, c *console.Console, o foretoken.Op
 			end()
 		}
 	}()
-	if err := f.SetNodes(waiting, &o, Nodes{Model: path, Log: o.Log}); err != nil {
+	if err := f.SetNodes(waiting, &o, path, Nodes{Log: o.Log}); err != nil {
 		return nil, err
 	}
 	AddSlot(o.Threads)

@@ -63,7 +63,7 @@ func (f *nodeFlags) serveMetrics(log *slog.Logger, x *lender) (end func(), err e
 		Handler: mux, ReadHeaderTimeout: metricsTime, ReadTimeout: metricsTime, WriteTimeout: metricsTime, IdleTimeout: metricsTime,
 		MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	log.Info("listening for gateways", "flag", "--metrics-addr", "address", l.Addr().String())
+	log.Info("listening for metrics", "flag", "--metrics-addr", "address", l.Addr().String())
 	go func() {
 		if err := rescue.Do(func() error { return s.Serve(l) }); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("metrics are no longer served", "error", err)

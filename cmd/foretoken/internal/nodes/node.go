@@ -189,16 +189,12 @@ func (f *nodeFlags) known(o *link.Options) (err error) {
 
 // openWeights opens the weights of this machine: those of its models, and what leaders have sent.
 func (f *nodeFlags) openWeights(folder string, log *slog.Logger) (*node.Weights, error) {
-	o := node.WeightOptions{Models: f.models, Limit: f.cache.Or(defaultCache), Log: log}
-	if folder != "" {
-		o.Folder = filepath.Join(folder, "node")
-	}
 	for _, name := range f.weights {
 		if _, err := load.Resolve(name); err != nil {
 			return nil, fmt.Errorf("--weights: %w", err)
 		}
 	}
-	return node.OpenWeights(o)
+	return node.OpenWeights(node.WeightOptions{Models: f.models, Folder: filepath.Join(folder, "node"), Limit: f.cache.Or(defaultCache), Log: log})
 }
 
 // models are the folders and files of models at this moment.

@@ -191,7 +191,7 @@ func (f *serveFlags) options(ctx context.Context, log *slog.Logger) (o server.Op
 	if len(f.model.Names()) > 0 && len(o.Models) > 1 {
 		return o, flags.Usagef("--node computes layers of one model, but %d models are given: start a server for each", len(o.Models))
 	}
-	return o, f.model.SetNodes(ctx, &o.Models[0].Options, load.Nodes{Model: o.Models[0].Path, Patient: true, Log: log})
+	return o, f.model.SetNodes(ctx, &o.Models[0].Options, o.Models[0].Path, load.Nodes{Patient: true, Log: log})
 }
 
 // validate refuses flags that make no sense together.
