@@ -151,7 +151,7 @@ func (f *nodeFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w; choose another address with --listen", err)
 	}
-	l, err := link.Listen(raw, o)
+	l, err := link.Listen(metered{raw, &x.read}, o)
 	if err != nil {
 		return errors.Join(flags.Usagef("--listen: %v: --leader FINGERPRINT or --node-token FILE", err), raw.Close())
 	}
@@ -219,6 +219,7 @@ type lender struct {
 
 	refused atomic.Int64
 	told    atomic.Int64 // second in which a refused connection was logged last
+	read    atomic.Int64 // bytes from the network
 }
 
 // open opens the device for a leader.
@@ -239,28 +240,74 @@ func (x *lender) refuse(from net.Addr, err error) {
 	}
 }
 
-// tell logs what the node holds, when that has not changed for a moment.
+// tell logs what the node receives and holds.
 func (x *lender) tell(ctx context.Context) {
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
-	var told, before remote.Status
-	for {
+	for w := (watch{lender: x}); ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			w.look(x.server.Status(), x.read.Load())
 		}
-		now := x.server.Status()
-		settled := now.Leader != "" && now.Found+now.Received > 0 && now.Found == before.Found && now.Received == before.Received
-		if settled && (now.Since != told.Since || now.Found != told.Found || now.Received != told.Received) {
-			x.log.Info("holds a part of a model", "leader", now.Leader, "own_files", x.weights.Held(), "found_bytes", now.Found, "sent_bytes", now.Received, "used_bytes", now.Used, "memory_bytes", now.Budget)
-			told = now
-		}
-		if now.Leader == "" && before.Leader != "" {
-			x.weights.Idle()
-		}
-		before = now
 	}
+}
+
+// watch is the log of a leader's weights.
+type watch struct {
+	*lender
+	told, before remote.Status
+	read, began  int64 // bytes from the network at the last look, and before the leader came
+}
+
+// quiet is how many bytes come between two looks if none are of weights: those of pings.
+const quiet = 64 << 10
+
+// look logs what the node receives, or holds if that has not changed since the last look and no part of a matrix has come.
+func (w *watch) look(now remote.Status, read int64) {
+	came := now.Since != w.before.Since
+	if came {
+		w.began = w.read
+	}
+	same := now.Leader != "" && !came && now.Found == w.before.Found && now.Received == w.before.Received
+	switch {
+	case now.Leader != "" && now.Passes == w.before.Passes && read-w.read > quiet:
+		w.log.Info("receiving weights", "leader", now.Leader, "received_bytes", read-w.began, "found_bytes", now.Found)
+	case same && now.Found+now.Received > 0 && (now.Since != w.told.Since || now.Found != w.told.Found || now.Received != w.told.Received):
+		w.log.Info("holds a part of a model", "leader", now.Leader, "own_files", w.weights.Held(), "found_bytes", now.Found, "sent_bytes", now.Received, "used_bytes", now.Used, "memory_bytes", now.Budget)
+		w.told = now
+	case now.Leader == "" && w.before.Leader != "":
+		w.weights.Idle()
+	}
+	w.before, w.read = now, read
+}
+
+// metered is a listener that counts the bytes of its connections.
+type metered struct {
+	net.Listener
+	read *atomic.Int64
+}
+
+// Accept implements net.Listener.
+func (l metered) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		c = meter{c, l.read}
+	}
+	return c, err
+}
+
+type meter struct {
+	net.Conn
+	read *atomic.Int64
+}
+
+// Read implements net.Conn.
+func (c meter) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read.Add(int64(n))
+	return n, err
 }
 
 // memory is what a leader may use of a device: bytes, or a share of what is free.
