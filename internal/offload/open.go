@@ -232,8 +232,8 @@ func (c *choice) machine() Machine {
 
 // Sizes of the reads that measure memory, and of the row that measures the way to a device.
 const (
-	streamBytes = 256 << 20
-	tripCols    = 4096
+	streamBytes   = 256 << 20
+	roundTripCols = 4096
 )
 
 // measure fills in how fast devices are. If one cannot be measured none after it is.
@@ -243,7 +243,7 @@ func (c *choice) measure(on Machine) error {
 		if err != nil || on[i].Bandwidth == 0 {
 			return err
 		}
-		if on[i].Trip, err = trip(c.list[i].Backend); err != nil {
+		if on[i].RoundTrip, err = roundTrip(c.list[i].Backend); err != nil {
 			return err
 		}
 	}
@@ -267,14 +267,14 @@ func (s *Side) stream(b backend.Backend) error {
 	return nil
 }
 
-// trip measures the way of a row to a device and back.
-func trip(b backend.Backend) (best time.Duration, err error) {
-	x, err := b.Alloc(dtype.F32, 1, tripCols)
+// roundTrip measures the way of a row to a device and back.
+func roundTrip(b backend.Backend) (best time.Duration, err error) {
+	x, err := b.Alloc(dtype.F32, 1, roundTripCols)
 	if err != nil {
 		return 0, err
 	}
 	defer b.Free(x)
-	row := make([]float32, tripCols)
+	row := make([]float32, roundTripCols)
 	for i := range 5 {
 		start := time.Now()
 		if err := b.Write(x, row); err != nil {

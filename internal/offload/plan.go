@@ -31,7 +31,7 @@ type Side struct {
 	Name      string
 	Free      int64         // bytes
 	Bandwidth float64       // bytes read per second; 0: not known
-	Trip      time.Duration // of a token's row to the device and back
+	RoundTrip time.Duration // of a token's row to the device and back
 	Host      bool          // the processor of this machine, which gets what other devices have no memory for
 	Named     bool          // it computes at least one layer: the user named it beside others
 	// Size is the memory of a matrix on the device; nil: as on the host.
@@ -50,7 +50,7 @@ func (m Machine) hop(from, to int) float64 {
 	if from == to {
 		return 0
 	}
-	return (m[from].Trip + m[to].Trip).Seconds() / 2
+	return (m[from].RoundTrip + m[to].RoundTrip).Seconds() / 2
 }
 
 // Plan is the placement of the parts of a model.
@@ -120,9 +120,9 @@ func New(n *Need, want Want, on Machine) (*Plan, error) {
 	known := !slices.ContainsFunc(on, func(s Side) bool { return s.Bandwidth == 0 })
 	for i := range on {
 		if on[i].Host && !known {
-			on[i].Bandwidth, on[i].Trip = usualHost, 0
+			on[i].Bandwidth, on[i].RoundTrip = usualHost, 0
 		} else if !known {
-			on[i].Bandwidth, on[i].Trip = usualDevice, 0
+			on[i].Bandwidth, on[i].RoundTrip = usualDevice, 0
 		}
 	}
 	best := newSearch(n, want, on, 1).best()

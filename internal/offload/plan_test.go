@@ -50,7 +50,7 @@ func mixture() *Need {
 // machine has device and host gigabytes of free memory.
 func machine(device, host float64) Machine {
 	return Machine{
-		{Name: "gpu", Free: int64(device * gb), Bandwidth: 1000e9, Trip: 40 * time.Microsecond},
+		{Name: "gpu", Free: int64(device * gb), Bandwidth: 1000e9, RoundTrip: 40 * time.Microsecond},
 		{Name: "cpu", Free: int64(host * gb), Bandwidth: 50e9, Host: true},
 	}
 }
@@ -60,13 +60,13 @@ func TestPlan(t *testing.T) {
 	slow := machine(9, 64)
 	slow[0].Bandwidth = 20e9
 	unknown := machine(9, 64) // the way to a device is not used where no rate is known
-	unknown[0].Bandwidth, unknown[1].Bandwidth, unknown[0].Trip = 0, 0, 2*time.Second
+	unknown[0].Bandwidth, unknown[1].Bandwidth, unknown[0].RoundTrip = 0, 0, 2*time.Second
 	tied := dense()
 	tied.Tied = true
 	tied.Parts[backend.Part{Kind: backend.EmbeddingPart}] = Share{Weights: gb, Pass: gb}
 	tied.Parts[backend.Part{Kind: backend.OutputPart}] = Share{}
 	far := machine(9, 64)
-	far[0].Trip = 2 * time.Second
+	far[0].RoundTrip = 2 * time.Second
 	for _, c := range []struct {
 		name string
 		need *Need

@@ -18,7 +18,7 @@ import (
 func gpus(host float64, list ...float64) Machine {
 	var on Machine
 	for i, free := range list {
-		on = append(on, Side{Name: fmt.Sprintf("gpu%d", i), Free: int64(free * gb), Bandwidth: 1000e9, Trip: 40 * time.Microsecond})
+		on = append(on, Side{Name: fmt.Sprintf("gpu%d", i), Free: int64(free * gb), Bandwidth: 1000e9, RoundTrip: 40 * time.Microsecond})
 	}
 	return append(on, Side{Name: "cpu", Free: int64(host * gb), Bandwidth: 50e9, Host: true})
 }
@@ -34,10 +34,10 @@ func named(on Machine) Machine {
 // TestPlanOfSeveral has models on several devices.
 func TestPlanOfSeveral(t *testing.T) {
 	slow := named(gpus(64, 24, 24))
-	slow[1].Bandwidth, slow[1].Trip = 100e9, 2*time.Millisecond
+	slow[1].Bandwidth, slow[1].RoundTrip = 100e9, 2*time.Millisecond
 	leader := Machine{
 		{Name: "cpu", Free: 64 * gb, Bandwidth: 50e9, Host: true, Named: true},
-		{Name: "node", Free: 64 * gb, Bandwidth: 50e9, Trip: time.Millisecond, Named: true},
+		{Name: "node", Free: 64 * gb, Bandwidth: 50e9, RoundTrip: time.Millisecond, Named: true},
 	}
 	small := named(gpus(64, 24, 1))
 	tied := dense()
@@ -102,7 +102,7 @@ func TestSearchFindsTheBest(t *testing.T) {
 		on := gpus(2+r.Float64()*8, 1+r.Float64()*6, 1+r.Float64()*6, 1+r.Float64()*6)[r.IntN(3):]
 		for i := range on {
 			if !on[i].Host {
-				on[i].Bandwidth, on[i].Trip = 100e9+r.Float64()*900e9, time.Duration(r.IntN(1000))*time.Microsecond
+				on[i].Bandwidth, on[i].RoundTrip = 100e9+r.Float64()*900e9, time.Duration(r.IntN(1000))*time.Microsecond
 			}
 		}
 		want := everyPlan(n, on)
