@@ -1,14 +1,11 @@
-// Package offload decides which parts of a model run on a device and which on the CPU, if
-// the device has not enough memory for all. It knows the sizes of the parts, by a survey of the
-// checkpoint, and the memory bandwidth of both sides; package split combines the two devices.
-// The decision changes the speed of a model and no bit of its answers.
+// Package offload decides which device computes which parts of a model, if the user names several devices or the first has not
+// enough memory for all. It knows the sizes of the parts, by a survey of the checkpoint, and the memory bandwidth of the devices;
+// package split combines them. The decision changes the speed of a model and no bit of its answers.
 //
-// Layers go to the device from the last on, because what follows them is there: the output matrix,
-// which is the largest, the logits, and the head, which drafts between passes. The rest of the
-// device's memory is for the embedding and the vision tower. Experts are most of such a model and
-// little of what a token reads, so they may stay on the host alone. Among all placements that fit,
-// the plan has the least time per token: the reads of both sides at the speed of their
-// memory, and the transfers between them.
+// The first device gets the last layers, because what follows them is there: the output matrix, which is the largest, the logits,
+// and the head, which drafts between passes. The rest of its memory is for the embedding and the vision tower. Experts are most of
+// such a model and little of what a token reads, so they may stay on the host alone. Among all placements that fit, the plan has
+// the least time per token: the reads of all devices at the speed of their memory, and the transfers between them.
 package offload
 
 import (
