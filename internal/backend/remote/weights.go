@@ -311,7 +311,7 @@ func (x *session) load(number uint64, c *coder) error {
 	if c.err != nil || l.compute > backend.Float32 || len(forms) == 0 || len(forms) > maxStack || len(forms) != len(digests) {
 		return fatalf("%w: a weight of %d matrices with %d digests", errFrame, len(forms), len(digests))
 	}
-	x.await(loading{}) // it was given up
+	x.expect(loading{}) // it was given up
 	for _, f := range forms {
 		m, err := f.matrix()
 		if err != nil {
@@ -336,12 +336,12 @@ func (x *session) load(number uint64, c *coder) error {
 		missing = append(missing, int32(i))
 		l.missing[uint64(i)] = &incoming{digest: d, left: parts(&l.stack[i])}
 	}
-	x.await(l)
+	x.expect(l)
 	return x.part(number, nil, func(c *coder) { c.ints(&missing) })
 }
 
-// await has l, or none, be the weight that is received, in place of another one.
-func (x *session) await(l loading) {
+// expect makes l the weight that is received, in place of another one. The zero value is none.
+func (x *session) expect(l loading) {
 	x.used.Add(l.bytes - x.loading.bytes)
 	x.loading = l
 }
@@ -360,7 +360,7 @@ func (x *session) data(number uint64, c *coder) error {
 // build loads a weight whose matrices are all here.
 func (x *session) build(number uint64) error {
 	l := x.loading
-	if x.await(loading{}); number == 0 || l.number != number {
+	if x.expect(loading{}); number == 0 || l.number != number {
 		return fmt.Errorf("weight %d was not begun", number)
 	}
 	for i, in := range l.missing {
