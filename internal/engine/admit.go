@@ -93,14 +93,15 @@ func (e *Engine) place(s *sequence) bool {
 		e.preempt(last)
 	}
 	err := e.open(s)
+	if err != nil {
+		s.release()
+	}
 	switch {
 	case errors.Is(err, state.ErrFull) && len(e.running) > 0: // it will fit when others have ended
-		s.release()
 		return false
-	case errors.Is(err, state.ErrFailed) && e.renewed(s):
+	case errors.Is(err, state.ErrFailed) && e.renew():
 		return true
 	case errors.Is(err, state.ErrFailed) && !s.isolated:
-		s.release()
 		s.isolated = true
 		e.o.Log.Warn("the device failed; all sequences are restarted, one by one", "error", err)
 		e.restartAll(true)
@@ -120,12 +121,6 @@ func (e *Engine) place(s *sequence) bool {
 	at, _ := slices.BinarySearchFunc(e.running, &s.claim, func(r *sequence, c *schedule.Claim) int { return r.claim.Compare(c) })
 	e.running = slices.Insert(e.running, at, s)
 	return true
-}
-
-// renewed is renew while s, which is not running yet, is opened.
-func (e *Engine) renewed(s *sequence) bool {
-	s.release()
-	return e.renew()
 }
 
 // first is the first waiting request whose prefix is not being fetched, or nil.
