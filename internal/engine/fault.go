@@ -12,7 +12,7 @@ import (
 // opened again, on a lost device by another process.
 var ErrBroken = errors.New("engine: stopped by an internal error: open the model again")
 
-// blame logs the fault that ended a sequence. Other errors are only for its reader.
+// blame logs the fault that ended a sequence, or a panic; err may be nil. Other errors are only for its reader.
 func (e *Engine) blame(err error) {
 	if err == nil {
 		return
@@ -32,10 +32,7 @@ func (e *Engine) stop(err error) {
 	}
 	e.locked(func() { e.broken = fmt.Errorf("%w: %w", ErrBroken, err) })
 	e.o.Log.Error("no more requests are served", "error", err, "running", len(e.running))
-	if e.o.Broken == nil {
-		return
-	}
-	if err := try(func() { e.o.Broken(e.broken) }); err != nil {
-		e.blame(err)
+	if e.o.Broken != nil {
+		e.blame(try(func() { e.o.Broken(e.broken) }))
 	}
 }

@@ -137,9 +137,7 @@ func (e *Engine) landed() (typical bool, err error) {
 	e.queued = trip.Took
 	if p := &e.pipeline; err == nil && trip.Took > 0 {
 		now := trip.Longest.Seconds() / trip.Took.Seconds()
-		if p.longest == 0 {
-			p.longest = now
-		}
+		p.longest = cmp.Or(p.longest, now)
 		p.longest += 0.05 * (now - p.longest)
 	}
 	return !trip.Prepared, err

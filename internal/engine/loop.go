@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -15,18 +16,8 @@ func New(m model.Model, p *state.Pool, o Options) (*Engine, error) {
 	if o.RoundTokens < 0 || o.MaxBatch < 0 || o.MaxQueue < 0 || o.MaxRound < 0 || o.Context < 0 {
 		return nil, fmt.Errorf("engine: negative limit in %+v", o)
 	}
-	if o.RoundTokens == 0 {
-		o.RoundTokens = RoundTokens
-	}
-	if o.MaxBatch == 0 {
-		o.MaxBatch = 16
-	}
-	if o.Context == 0 {
-		o.Context = m.Info().Context
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
+	o.RoundTokens, o.MaxBatch = cmp.Or(o.RoundTokens, RoundTokens), cmp.Or(o.MaxBatch, 16)
+	o.Context, o.Log = cmp.Or(o.Context, m.Info().Context), cmp.Or(o.Log, slog.Default())
 	e := &Engine{model: m, pool: p, o: o, shadow: shadow{Shadow: o.Shadow}, wake: make(chan struct{}, 1), done: make(chan struct{}), conversations: map[string]int{}}
 	if o.Controller != nil {
 		e.drafting.controller = *o.Controller
@@ -84,9 +75,7 @@ func (e *Engine) enqueue(s *sequence) error {
 // Drain refuses new requests and returns when all have ended, or ctx has, whose error it
 // then returns. Background prefills are dropped. Close must follow.
 func (e *Engine) Drain(ctx context.Context) error {
-	e.mu.Lock()
-	e.draining = true
-	e.mu.Unlock()
+	e.locked(func() { e.draining = true })
 	e.signal()
 	select {
 	case <-e.done:
@@ -100,9 +89,7 @@ func (e *Engine) Drain(ctx context.Context) error {
 // and the memory of the model's calls is released. The pool keeps its pages: another engine on the same pool uses
 // them again, and closing the backend frees them. The model may be closed afterwards.
 func (e *Engine) Close() {
-	e.mu.Lock()
-	e.draining, e.closed = true, true
-	e.mu.Unlock()
+	e.locked(func() { e.draining, e.closed = true, true })
 	e.signal()
 	<-e.done
 }
@@ -113,18 +100,12 @@ func (e *Engine) loop() {
 	for e.step() {
 	}
 	e.tidyBackground() // one may have come after the last check and before the end was known
-	if err := try(e.vision.close); err != nil {
-		e.blame(err)
-	}
+	e.blame(try(e.vision.close))
 	if e.cache != nil {
-		if err := try(e.cache.Close); err != nil {
-			e.blame(err)
-		}
+		e.blame(try(e.cache.Close))
 	}
 	// Rounds of another engine have other sizes: the device would keep the recorded passes for as long as the model.
-	if err := try(e.model.Release); err != nil {
-		e.blame(err)
-	}
+	e.blame(try(e.model.Release))
 }
 
 // step admits requests, then computes a round, or a chunk of a background prefill, or sleeps

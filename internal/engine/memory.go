@@ -182,12 +182,11 @@ func (e *Engine) end(s *sequence) {
 		return
 	}
 	s.ended = true
-	err := errors.Join(
+	e.blame(errors.Join(
 		try(s.release), // memory that is not returned is not used again
 		try(func() { s.unwatch() }),
 		try(func() { e.drafting.controller.Settle(&s.record.Stats) }),
-	)
-	e.blame(err)
+	))
 	e.locked(func() {
 		e.stats.count(s)
 		if key := s.req.Conversation; key != "" {
@@ -234,17 +233,12 @@ func (e *Engine) accept(r Request) (*sequence, error) {
 	if err == nil {
 		err = e.fit(s)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, err
 }
 
 // endBackground ends the current background prefill.
 func (e *Engine) endBackground(s *sequence) {
-	if err := try(s.release); err != nil {
-		e.blame(err)
-	}
+	e.blame(try(s.release))
 	e.locked(func() {
 		e.background.current = nil
 		if s.finish != "" && s.fault == nil {

@@ -9,13 +9,11 @@ import (
 	"github.com/foretoken/foretoken/internal/state"
 )
 
-// isolate handles a failed round. The states of all its sequences are
-// undefined. A sequence whose sampler panicked is at fault and ends, and so is one that was alone when
-// the model or the drafter panicked. An error without a panic is the device's, maybe from work
-// queued earlier: a sequence that was alone ends at the second error, and all others restart too. If
-// no sequence is known to be at fault, each runs alone until it has caught up, so that the sound
-// ones continue and the faulty one is found. On a lost device all end. On one that has lost what its memory had, none is at
-// fault.
+// isolate handles a failed round. The states of all its sequences are undefined. A sequence whose sampler panicked is at fault and
+// ends, and so is one that was alone when the model or the drafter panicked. An error without a panic is the device's, maybe from
+// work queued earlier: a sequence that was alone ends at the second error, and all others restart too. If no sequence is known to
+// be at fault, each runs alone until it has caught up, so that the sound ones continue and the faulty one is found. On a lost
+// device all end. On one that has lost what its memory had, none is at fault.
 func (e *Engine) isolate(err error) {
 	if backend.Lost(err) {
 		e.lose(err)
@@ -95,8 +93,7 @@ func (e *Engine) renew() bool {
 	return true
 }
 
-// lose ends everything: the device is lost. Sequences of the round end here, all others before
-// the next.
+// lose ends everything: the device is lost. Sequences of the round end here, all others before the next.
 func (e *Engine) lose(err error) {
 	e.stop(err)
 	for _, s := range e.batch {
@@ -106,18 +103,15 @@ func (e *Engine) lose(err error) {
 	}
 }
 
-// collapse handles a panic outside of a round's computation, in shared state:
-// the queue, the cache, the account of memory. All running sequences end with an error, and the cache
-// is emptied. Then no memory may be in use; if some is, the account is wrong, and the engine
-// refuses everything from now on rather than hand out pages that are still in use.
+// collapse handles a panic outside of a round's computation, in shared state: the queue, the cache, the account of memory. All
+// running sequences end with an error, and the cache is emptied. Then no memory may be in use; if some is, the account is wrong, and
+// the engine refuses everything from now on rather than hand out pages that are still in use.
 func (e *Engine) collapse(f *Fault) {
 	e.pipeline.discard()
 	list := slices.Clone(e.running)
 	if s := e.candidate; s != nil {
 		e.candidate = nil
-		e.locked(func() {
-			e.waiting.Remove(func(w *sequence) bool { return w == s })
-		})
+		e.locked(func() { e.waiting.Remove(func(w *sequence) bool { return w == s }) })
 		list = append(list, s)
 	}
 	e.o.Log.Error("an internal error outside of the model ends all running sequences", "sequences", len(list), "error", f, "stack", string(f.Stack))
@@ -134,13 +128,9 @@ func (e *Engine) collapse(f *Fault) {
 		e.endBackground(s)
 	}
 	e.background.active = false
-	if err := try(e.vision.close); err != nil {
-		e.blame(err)
-	}
+	e.blame(try(e.vision.close))
 	if e.cache != nil {
-		if err := try(e.cache.Close); err != nil {
-			e.blame(err)
-		}
+		e.blame(try(e.cache.Close))
 		e.openCache()
 	}
 	if m := e.pool.Stats(); m.Used != 0 || m.States != 0 {
@@ -149,9 +139,8 @@ func (e *Engine) collapse(f *Fault) {
 	}
 }
 
-// suspectAll restarts all running sequences, and the pass for their images with them, if a step
-// met a device error, which may come from work queued elsewhere. It reports false
-// if the images are at fault: the error is not the device's, or it is a repeated one.
+// suspectAll restarts all running sequences, and the pass for their images with them, if a step met a device error, which may come
+// from work queued elsewhere. It reports false if the images are at fault: the error is not the device's, or it is a repeated one.
 func (e *Engine) suspectAll(err error) bool {
 	if e.renew() {
 		return true

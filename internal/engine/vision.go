@@ -69,10 +69,7 @@ type visionJob struct {
 }
 
 func newVisionQueue(tower model.Tower, device backend.Backend, memory int64) visionQueue {
-	if memory == 0 {
-		memory = defaultTowerMemory
-	}
-	return visionQueue{tower: tower, device: device, memory: memory, jobs: map[visionKey]*visionJob{}}
+	return visionQueue{tower: tower, device: device, memory: cmp.Or(memory, defaultTowerMemory), jobs: map[visionKey]*visionJob{}}
 }
 
 // add is the job of an image of a request with that salt and priority, for one more user. Each user calls release in the
