@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -13,7 +14,7 @@ import (
 // ends, and so is one that was alone when the model or the drafter panicked. An error without a panic is the device's, maybe from
 // work queued earlier: a sequence that was alone ends at the second error, and all others restart too. If no sequence is known to
 // be at fault, each runs alone until it has caught up, so that the sound ones continue and the faulty one is found. On a lost
-// device all end. On one that has lost what its memory had, none is at fault.
+// device all end. See renew for one that has lost the contents of its memory.
 func (e *Engine) isolate(err error) {
 	if backend.Lost(err) {
 		e.lose(err)
@@ -47,10 +48,10 @@ func (e *Engine) isolate(err error) {
 	}
 }
 
-// restart has a running sequence begin again, alone or not, unless it ends.
+// restart has a running sequence begin again, unless it ends. It is fed alone if that is asked for, or after maxLosses.
 func (e *Engine) restart(s *sequence, alone bool) {
 	if s.fault == nil && s.finish == "" {
-		s.isolated = alone
+		s.isolated = alone || s.losses >= maxLosses
 		e.preempt(s)
 	}
 }
@@ -68,9 +69,15 @@ func (e *Engine) restartAll(alone bool) {
 	}
 }
 
+// maxLosses is how often the device may lose its memory while a sequence runs, without a token of it, before it is fed alone.
+const maxLosses = 2
+
 // renew makes a device usable again that has lost the contents of its memory, as one on a machine that has gone, and waits
 // for it. Everything that was computed is dropped: all sequences restart, and the cache and the rows of images are
 // emptied. It reports false if the device has lost nothing.
+//
+// A sequence may be the reason, as one that needs more memory than a machine has: after maxLosses it is fed alone, and ends if
+// the contents are lost again. A background prefill is dropped at once.
 func (e *Engine) renew() bool {
 	device := e.pool.Device()
 	lost, err := backend.Restore(device)
@@ -82,9 +89,16 @@ func (e *Engine) renew() bool {
 		return false
 	}
 	e.o.Log.Warn("the device has lost its memory; all sequences start again", "device", device.Name(), "sequences", len(e.running))
+	alone := slices.IndexFunc(e.running, func(s *sequence) bool { return s.isolated }) // no other was fed
+	for i, s := range e.running {
+		if s.losses++; i == alone && s.losses > maxLosses {
+			s.fault = fmt.Errorf("engine: %s lost its memory %d times while this request ran, at last without others: its log has the reason", device.Name(), s.losses)
+			e.o.Log.Error("a sequence ends", "error", s.fault)
+		}
+	}
 	e.restartAll(false)
 	if s := e.background.current; s != nil {
-		s.release()
+		e.endBackground(s)
 	}
 	if e.cache != nil {
 		e.cache.Shrink(math.MaxInt64)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,6 +156,68 @@ func TestSeveralNodesChangeNoAnswer(t *testing.T) {
 				t.Errorf("%v, byte %d: the connection did not end", delays, at)
 			}
 		}
+	}
+}
+
+// poisoned is the device of a node whose connection ends when it is to read a token, a number of times.
+type poisoned struct {
+	backend.Backend
+	doses *atomic.Int64
+	cut   *backendtest.Cut
+	dead  bool
+}
+
+const poison = 60
+
+func (p *poisoned) Pass(x backend.Pass, queue func()) {
+	if !p.dead && slices.Contains(x.IDs, poison) && p.doses.Add(-1) >= 0 {
+		p.dead = true
+		p.cut.Left.Store(1)
+	}
+	p.Backend.Pass(x, queue)
+}
+
+// A request whose passes end the node is restarted twice with others, is then computed alone, and ends if the node does. Others,
+// which run at the same time, have their tokens, and so has that one if the node stays. A background prefill is not tried again.
+func TestRequestThatEndsTheNodeEnds(t *testing.T) {
+	var doses atomic.Int64
+	n := backendtest.StartNode(t, backend.Options{Threads: 1})
+	open, cut := n.Open, &backendtest.Cut{Dial: n.Dial(0)}
+	cut.Left.Store(1 << 60)
+	n.Weights, n.Open = kept{}, func() (backend.Backend, error) {
+		b, err := open()
+		return &poisoned{Backend: b, doses: &doses, cut: cut}, err
+	}
+	o := remote.Options{Name: "desk", Dial: cut.Connect, Wait: patience, Log: slog.New(slog.DiscardHandler)}
+	f := newFailingOn(t, backendtest.Remote(t, backend.Options{}, o), nil, 0)
+	r := Request{Prompt: slices.Repeat([]int32{poison}, 20), MaxTokens: 6, IgnoreEnd: true}
+	e := f.engine(t, func(err error) { t.Errorf("broken: %v", err) })
+	defer f.close(t, e)
+	want, _, err := collect(e, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for losses := range maxLosses + 2 {
+		streams, resume := f.meet(t, e)
+		bad, err := e.Generate(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doses.Store(int64(losses))
+		resume()
+		f.read(t, streams, func(error) bool { return false })
+		ids, err := read(bad)
+		if ends := losses > maxLosses; ends && (err == nil || !strings.Contains(err.Error(), "on node desk lost its memory 3 times")) || !ends && (err != nil || !slices.Equal(ids, want)) {
+			t.Errorf("%d losses: %v, %v, want %v", losses, ids, err, want)
+		}
+		if left := doses.Load(); left > 0 {
+			t.Errorf("%d of %d losses did not happen", left, losses)
+		}
+	}
+	doses.Store(2)
+	<-prefill(t, e, Prefill{Conversation: "a", Prompt: r.Prompt})
+	if s := e.Stats().Background; s.Dropped != 1 || s.Completed != 0 || doses.Load() != 1 {
+		t.Errorf("%+v after %d losses", s, 2-doses.Load())
 	}
 }
 

@@ -104,7 +104,7 @@ func (e *Engine) verify(out model.Output, compared bool) error {
 		return err
 	}
 	for i, s := range e.choosing {
-		s.isolated = false // it has caught up
+		s.isolated, s.losses = false, 0 // it has caught up
 		if s.fault == nil {
 			s.guard(func() { s.commit(s.accepted, s.following, e.logits.Rows(i)) })
 		}

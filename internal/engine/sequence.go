@@ -70,6 +70,7 @@ type sequence struct {
 	flying     int  // rounds in flight that feed it: one, or chunks of its prompt
 	ahead      int  // tokens of those, without drafts
 	isolated   bool // a round has failed: it is fed alone until it has caught up
+	losses     int  // times since its last token that it ran when the device lost its memory
 	finish     Finish
 	fault      error
 	ended      bool
