@@ -1,15 +1,18 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/backend/backendtest"
+	"github.com/foretoken/foretoken/internal/backend/split"
 	"github.com/foretoken/foretoken/internal/golden"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/spec"
@@ -245,6 +248,60 @@ func TestLostDeviceEndsEverything(t *testing.T) {
 			t.Errorf("call %d: told %d times", at, told)
 		}
 	}
+}
+
+// forgetful is a device that loses its memory when lose is called, and comes back unless it stays away.
+type forgetful struct {
+	backend.Backend
+	ctx      context.Context
+	lose     context.CancelFunc
+	restored int
+	away     error
+}
+
+func (d *forgetful) Restore() (lost bool, err error) {
+	if lost = d.ctx.Err() != nil; lost && d.away == nil {
+		d.ctx, d.lose = context.WithCancel(context.Background())
+		d.restored++
+	}
+	return lost, d.away
+}
+
+func (d *forgetful) WhenLost(ctx context.Context, f func()) {
+	stop := context.AfterFunc(d.ctx, f)
+	context.AfterFunc(ctx, func() { stop() })
+}
+
+// TestIdleEngineRenewsItsDevice has a device lose its memory while nothing runs: without a request, it is restored and the cache is
+// emptied, or the engine ends if the device stays away.
+func TestIdleEngineRenewsItsDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &forgetful{Backend: backendtest.CPU(t, backend.Options{Threads: 1})}
+		d.ctx, d.lose = context.WithCancel(t.Context())
+		b, err := split.New(func(backend.Part) int { return 0 }, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFailingOn(t, b, nil, 0)
+		var broken error
+		e := f.engine(t, func(err error) { broken = err })
+		for i := range 2 {
+			if ids, r, err := collect(e, failingRequest(1)); err != nil || r.Cached > 0 || !slices.Equal(ids, f.want[1]) {
+				t.Errorf("%d tokens were cached; says %v, %v, want %v", r.Cached, ids, err, f.want[1])
+			}
+			synctest.Wait() // it is idle
+			d.lose()
+			if synctest.Wait(); d.restored != i+1 {
+				t.Errorf("restored %d times after %d losses", d.restored, i+1)
+			}
+		}
+		d.away = backendtest.LostError{}
+		d.lose()
+		if synctest.Wait(); !errors.Is(broken, ErrBroken) || !errors.Is(broken, d.away) {
+			t.Errorf("broken by %v", broken)
+		}
+		f.close(t, e)
+	})
 }
 
 // The first pass of a shape is recorded: its time does not predict later ones.

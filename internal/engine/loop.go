@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/foretoken/foretoken/internal/backend"
 	"github.com/foretoken/foretoken/internal/engine/schedule"
 	"github.com/foretoken/foretoken/internal/model"
 	"github.com/foretoken/foretoken/internal/state"
@@ -109,7 +110,7 @@ func (e *Engine) loop() {
 }
 
 // step admits requests, then computes a round, or a chunk of a background prefill, or sleeps
-// when there is nothing to do. It reports false when the engine is to end.
+// when there is nothing to do, until the device is lost or a request comes. It reports false when the engine is to end.
 func (e *Engine) step() (more bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -129,7 +130,12 @@ func (e *Engine) step() (more bool) {
 		e.round()
 	case e.prefillBackground():
 	default:
+		ctx, stop := context.WithCancel(context.Background())
+		if e.broken == nil { // otherwise a lost device stays so
+			backend.WhenLost(ctx, e.pool.Device(), e.signal)
+		}
 		<-e.wake
+		stop()
 	}
 	return true
 }

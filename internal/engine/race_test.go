@@ -31,5 +31,7 @@ func TestRace(t *testing.T) {
 	t.Run("TowerDelaysNoText", TestTowerDelaysNoText)
 	t.Run("CanceledImagesAreNotComputed", TestCanceledImagesAreNotComputed)
 	t.Run("LostStageEndsEverything", TestLostStageEndsEverything)
+	t.Run("RequestThatEndsTheNodeEnds", TestRequestThatEndsTheNodeEnds)
+	t.Run("IdleEngineRenewsItsDevice", TestIdleEngineRenewsItsDevice)
 	t.Run("WorkloadsChangeNothing", TestWorkloadsChangeNothing)
 }

@@ -192,6 +192,12 @@ func (d *Device) Restore() (lost bool, err error) {
 	return true, nil
 }
 
+// WhenLost implements backend.Restorer.
+func (d *Device) WhenLost(ctx context.Context, f func()) {
+	stop := context.AfterFunc(d.link.ctx, f)
+	context.AfterFunc(ctx, func() { stop() })
+}
+
 // again makes everything again on a node that has nothing.
 func (d *Device) again() error {
 	d.passes.clear()

@@ -18,8 +18,8 @@ import (
 
 // Processes that are killed and stopped are in the tests of the command.
 
-// A node that ends and starts again has what the host had written, and zeros elsewhere. Until the leader has
-// restored it every call fails, with the node's name.
+// A node that ends and starts again has what the host had written, and zeros elsewhere. The leader is told of the end, and until it has
+// restored the node every call fails, with the node's name.
 func TestNodeIsRestored(t *testing.T) {
 	n, own := backendtest.StartNode(t, backend.Options{Threads: 1}), matrices{}
 	b := open(t, n, remote.Options{Wait: patience, Weights: own, Log: slog.New(slog.DiscardHandler)})
@@ -39,10 +39,10 @@ func TestNodeIsRestored(t *testing.T) {
 	if got := product(); got[0] != 6 {
 		t.Fatalf("the product is %v", got)
 	}
+	gone := make(chan struct{})
+	backend.WhenLost(t.Context(), b, func() { close(gone) })
 	n.Stop()
-	for err = nil; err == nil; { // it may answer once more
-		_, err = b.Host(gain)
-	}
+	<-gone // without a call
 	if _, again := b.Host(gain); again == nil || backend.Lost(again) || !strings.Contains(again.Error(), "node desk is gone: ") {
 		t.Errorf("without a node: %v", again)
 	}

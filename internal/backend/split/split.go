@@ -22,6 +22,7 @@ package split
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -183,6 +184,13 @@ func (d *Device) Restore() (lost bool, err error) {
 		clear(d.turns.failed)
 	}
 	return lost, err
+}
+
+// WhenLost implements backend.Restorer, of any.
+func (d *Device) WhenLost(ctx context.Context, f func()) {
+	for _, b := range d.dev {
+		backend.WhenLost(ctx, b, f)
+	}
 }
 
 // Close closes all devices.
