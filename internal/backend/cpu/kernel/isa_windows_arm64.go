@@ -1,5 +1,3 @@
-//go:build !noasm
-
 package kernel
 
 import "golang.org/x/sys/windows"
