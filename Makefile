@@ -67,7 +67,7 @@ check: ## everything that must pass before a commit; STRICT=1: no stage may be l
 	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh check $(CHECK) -- $(BESIDE)
 
 nightly: ## check, and what takes long: the Go clients, whole repertoires, soak, ten thousand sockets, fuzzing, all platforms
-	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh nightly $(CHECK) lint-sdks:tools,sdks test-sdks:sdks long soak fuzz cross -- $(BESIDE)
+	@MAKE='$(MAKE)' STRICT='$(STRICT)' KEEP='$(KEEP)' sh tools/check.sh nightly $(CHECK) lint-sdks:tools,sdks test-sdks:sdks long soak fuzz cross smoke -- $(BESIDE)
 
 build: ## build bin/foretoken
 	$(call stage,build: bin/foretoken)
