@@ -16,12 +16,22 @@ type KernelOptions struct {
 	Types    []string // see KernelTypes
 	Rows     []int
 	Repeats  int // repetitions; the median counts
+	Machine  Machine
 	Memory   int // bytes of weights, and of the plain reads; 0: far more than a cache has
 	Progress func(what string)
 }
 
+// Machine is what a report was measured with, as the caller knows it.
+type Machine struct {
+	Version   string `json:"version"`             // of the program, with compiler and platform
+	Processor string `json:"processor,omitempty"` // of the host; "": the system does not tell
+	Threads   int    `json:"threads"`
+	Reason    string `json:"threads_reason"` // of this number
+}
+
 // KernelReport is what matrix products with weights from memory cost.
 type KernelReport struct {
+	Machine
 	Device  string   `json:"device"`
 	ReadGBs float64  `json:"read_gb_s"` // plain reading of memory, all threads
 	Kernels []Kernel `json:"kernels"`
@@ -60,7 +70,7 @@ func Kernels(dev backend.Backend, o KernelOptions) (*KernelReport, error) {
 		return nil, err
 	}
 	defer stream.Close()
-	report := &KernelReport{Device: dev.Name()}
+	report := &KernelReport{Machine: o.Machine, Device: dev.Name()}
 	var reads []float64
 	for _, name := range o.Types {
 		say("measuring " + name)

@@ -36,13 +36,15 @@ type ModelOptions struct {
 	MaxPixels  int      // of an image as the tower gets it
 	VisionBits int      // of the tower's weights: 2, 3, 4, 5, 6, 8, or 16 for bf16
 
-	Memory int // bytes of the plain reads; 0: far more than a cache has
+	Machine Machine
+	Memory  int // bytes of the plain reads; 0: far more than a cache has
 	// Progress, if not nil, is told what comes next.
 	Progress func(what string)
 }
 
 // ModelReport is what passes cost. Times are medians, interleaved with reads of memory.
 type ModelReport struct {
+	Machine
 	Device     string    `json:"device"`
 	Shape      string    `json:"shape"`
 	Bits       int       `json:"bits"`
@@ -135,7 +137,7 @@ func Model(dev backend.Backend, o ModelOptions) (*ModelReport, error) {
 	}
 	info := m.Info()
 	r := &ModelReport{
-		Device: dev.Name(), Shape: o.Shape, Bits: o.Form.Bits(), Format: o.Form.String(), Parameters: info.Parameters,
+		Machine: o.Machine, Device: dev.Name(), Shape: o.Shape, Bits: o.Form.Bits(), Format: o.Form.String(), Parameters: info.Parameters,
 		Bytes: info.PassBytes, Context: o.Context, KVBits: how.CacheBits(), ReadGBs: float64(stream.Bytes()) / measure.Median(reads) / 1e9,
 	}
 	r.VisionBits = how.TowerBits

@@ -18,6 +18,12 @@ func systemMemory() (total, free int64) {
 	return total, min(total, int64(pages*kernelNumber("vm.pagesize"))) // hw.pagesize is the program's, not the kernel's
 }
 
+// processorName is the maker's name of the processor; "" if the system does not tell.
+func processorName() string {
+	name, _ := unix.Sysctl("machdep.cpu.brand_string")
+	return name
+}
+
 // kernelNumber is a number of the kernel, of any size; 0 if there is none of that name.
 func kernelNumber(name string) uint64 {
 	b, err := unix.SysctlRaw(name)

@@ -92,3 +92,26 @@ func field(root fs.FS, file, name string) int64 {
 	}
 	return 0
 }
+
+func processorName() string { return processorOf(os.DirFS("/")) }
+
+// processorOf is the processor of a machine with those files: the maker's name on x86, the numbers of its kinds of cores on arm64,
+// where the system has no name; "" if it does not tell.
+func processorOf(root fs.FS) string {
+	maker, kinds := "", []string(nil)
+	for line := range strings.Lines(text(root, "proc/cpuinfo")) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(name) {
+		case "model name":
+			return value
+		case "CPU implementer":
+			maker = value
+		case "CPU part":
+			if kind := "part " + value + " of implementer " + maker; !slices.Contains(kinds, kind) {
+				kinds = append(kinds, kind)
+			}
+		}
+	}
+	return strings.Join(kinds, ", ")
+}

@@ -66,3 +66,18 @@ func TestFreeMemoryIsTheGroups(t *testing.T) {
 		t.Errorf("this machine has %d bytes of memory, %d of them free", total, free)
 	}
 }
+
+func TestProcessorHasTheNameOfItsMakerOrItsKindsOfCores(t *testing.T) {
+	for _, c := range []struct{ file, want string }{
+		{"", ""},
+		{"processor\t: 0\nmodel name\t: Fast(R) Processor @ 2.5GHz\nflags\t: a b\n\nprocessor\t: 1\nmodel name\t: other\n", "Fast(R) Processor @ 2.5GHz"},
+		{
+			"CPU implementer\t: 0x41\nCPU part\t: 0xd46\n\nCPU implementer\t: 0x41\nCPU part\t: 0xd46\n\nCPU implementer\t: 0x41\nCPU part\t: 0xd4d\n",
+			"part 0xd46 of implementer 0x41, part 0xd4d of implementer 0x41",
+		},
+	} {
+		if got := processorOf(fstest.MapFS{"proc/cpuinfo": {Data: []byte(c.file)}}); got != c.want {
+			t.Errorf("%q is %q, want %q", c.file, got, c.want)
+		}
+	}
+}

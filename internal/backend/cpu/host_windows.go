@@ -1,9 +1,11 @@
 package cpu
 
 import (
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+	"golang.org/x/sys/windows/registry"
 )
 
 var (
@@ -26,4 +28,15 @@ func systemMemory() (total, free int64) {
 		return 0, 0
 	}
 	return int64(s.total), int64(min(s.free, s.freeCommit))
+}
+
+// processorName is the maker's name of the processor; "" if the system does not tell.
+func processorName() string {
+	key, err := registry.OpenKey(registry.LOCAL_MACHINE, `HARDWARE\DESCRIPTION\System\CentralProcessor\0`, registry.QUERY_VALUE)
+	if err != nil {
+		return ""
+	}
+	defer key.Close() //nolint:errcheck // read only
+	name, _, _ := key.GetStringValue("ProcessorNameString")
+	return strings.TrimSpace(name)
 }

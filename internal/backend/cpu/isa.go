@@ -27,6 +27,7 @@ func isas() []string {
 func probe() []backend.Info {
 	i := backend.Info{Compute: []backend.Compute{backend.Int8, backend.Float32}}
 	i.Threads, i.Reason = usualThreads()
+	i.Detail = processorName()
 	i.Memory, i.Free = hostMemory()
 	for _, set := range kernel.Sets() {
 		i.ISAs = append(i.ISAs, backend.ISA{Name: set.Name, Missing: set.Missing})

@@ -188,7 +188,7 @@ are on the CPU, as in run and serve.
 			o := bench.ModelOptions{
 				Shape: shape.Or("2b"), Form: form, Rows: f.rows, Prompts: prompts, Context: context.Or(0),
 				KVBits: kv.Options(), Repeats: f.repeats.Or(7), Progress: f.say(cmd),
-				Blocks: blocks, Images: sizes, MaxPixels: pixels.Or(1 << 20), VisionBits: tower,
+				Blocks: blocks, Images: sizes, MaxPixels: pixels.Or(1 << 20), VisionBits: tower, Machine: f.machine(),
 			}
 			b, err := f.openFor(cmd.Context(), o, &parts)
 			if err != nil {
@@ -278,11 +278,30 @@ func (f *benchFlags) kernels(cmd *cobra.Command, types []string) error {
 		return err
 	}
 	defer b.Close() //nolint:errcheck // frees memory only
-	r, err := bench.Kernels(b, bench.KernelOptions{Types: types, Rows: f.rows, Repeats: f.repeats.Or(7), Progress: f.say(cmd)})
+	r, err := bench.Kernels(b, bench.KernelOptions{Types: types, Rows: f.rows, Machine: f.machine(), Repeats: f.repeats.Or(7), Progress: f.say(cmd)})
 	if err != nil {
 		return err
 	}
 	return f.print(cmd, r, func(w io.Writer) { printKernels(w, r) })
+}
+
+// machine describes the program and the host, for reports that users compare.
+func (f *benchFlags) machine() bench.Machine {
+	m := bench.Machine{Version: load.Version, Threads: f.Threads.Value, Reason: "--threads"}
+	if !f.Threads.Given {
+		m.Threads, m.Reason = backend.Threads()
+	}
+	for _, d := range backend.List() {
+		if d.Name == backend.HostName() {
+			m.Processor = d.Detail
+		}
+	}
+	return m
+}
+
+// printMachine prints the lines that precede each table.
+func printMachine(w io.Writer, m *bench.Machine) {
+	console.Tell(w, fmt.Sprintf("foretoken %s\n%s, %d threads: %s\n", m.Version, cmp.Or(m.Processor, "processor not known"), m.Threads, m.Reason))
 }
 
 // say reports progress on standard error.
@@ -302,6 +321,7 @@ func (f *benchFlags) print(cmd *cobra.Command, report any, table func(io.Writer)
 }
 
 func printModel(w io.Writer, r *bench.ModelReport) {
+	printMachine(w, &r.Machine)
 	console.Tell(w, fmt.Sprintf("%s, %s, %.2f G parameters, a pass reads %.2f GB, context %d of %d bits\n", r.Shape, formText(r), float64(r.Parameters)/1e9, float64(r.Bytes)/1e9, r.Context, r.KVBits))
 	console.Tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
 	console.Tell(w, "rows        ms      GB/s   of read   of one row   where the time goes\n")
@@ -382,6 +402,7 @@ func shareText(shares []bench.Share) string {
 }
 
 func printKernels(w io.Writer, r *bench.KernelReport) {
+	printMachine(w, &r.Machine)
 	console.Tell(w, fmt.Sprintf("%s, memory reads at %.1f GB/s\n\n", r.Device, r.ReadGBs))
 	width := len("type")
 	for _, k := range r.Kernels {
