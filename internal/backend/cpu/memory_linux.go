@@ -2,7 +2,7 @@ package cpu
 
 import "golang.org/x/sys/unix"
 
-// adviseHuge requests huge pages, which read a few percent faster. It is only advice.
+// adviseHuge requests huge pages, which take fewer translations of addresses. It is only advice.
 func adviseHuge(b []byte) {
 	const huge = 2 << 20
 	if len(b) >= huge {

@@ -35,8 +35,8 @@ func integerTilesVNNI(out []float32, w *Weight, n, from, to int, a *Activations,
 	integerPanels(&panelsVNNI, out, w, n, from, to, a, s)
 }
 
-// stripsAVX512 is Set.strips. There are no kernels of five and seven rows: with weights from memory those of six and eight
-// take at most 2 % longer.
+// stripsAVX512 is Set.strips. There are no kernels of five and seven rows: with weights of 4 and
+// 8 bits from memory those of six and eight take at most 2.5 % longer.
 func stripsAVX512(rows int, _ rounding) strips {
 	s := strips{height: len(integerAVX512[0])}
 	if last := rows % s.height; last > 4 {
