@@ -15,9 +15,11 @@ var priors = [numSources]float64{Computed: 0.7, Beside: 0.72, CopyOf2: 0.35, Cop
 // frequency counts how often something happens and forgets.
 type frequency struct{ hits, n float64 }
 
-func (f *frequency) add(hit, forget float64) {
+func (f *frequency) add(hit bool, forget float64) {
 	f.fade(forget)
-	f.hits, f.n = f.hits+hit, f.n+1
+	if f.n++; hit {
+		f.hits++
+	}
 }
 
 func (f *frequency) fade(forget float64) { f.hits, f.n = f.hits*(1-forget), f.n*(1-forget) }

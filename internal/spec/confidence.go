@@ -20,7 +20,7 @@ func bin(p float32) int {
 }
 
 // count counts a draft with the drafter's probability p.
-func (c *calibration) count(p float32, hit float64) { c[bin(p)].add(hit, acceptRate) }
+func (c *calibration) count(p float32, hit bool) { c[bin(p)].add(hit, acceptRate) }
 
 // chance is that of a draft with the drafter's probability p, if those before it are accepted, where mean is expected of all.
 func (c *calibration) chance(p float32, mean float64) float64 {

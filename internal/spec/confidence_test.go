@@ -16,11 +16,7 @@ func TestCalibrationLearns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
 		p := rng.Float32()
-		hit := 0.0
-		if rng.Float32() < p*p {
-			hit = 1
-		}
-		c.count(p, hit)
+		c.count(p, rng.Float32() < p*p)
 	}
 	for _, p := range []float32{0.15, 0.4, 0.6, 0.8, 0.93} {
 		if got := c.chance(p, 0.5); math.Abs(got-float64(p*p)) > 0.15 {
@@ -49,11 +45,7 @@ func confident(row, draft float64) *Controller {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 4000 {
 		p := rng.Float32()
-		hit := 0.0
-		if rng.Float32() < p {
-			hit = 1
-		}
-		c.calibrations[0].count(p, hit)
+		c.calibrations[0].count(p, rng.Float32() < p)
 	}
 	return c
 }

@@ -82,14 +82,10 @@ func (c *Controller) Report(r *Record, o Outcome) {
 		return
 	}
 	o.Speculative(func(j int, accepted bool) {
-		hit := 0.0
-		if accepted {
-			hit = 1
-		}
-		c.accepted[r.source][j].add(hit, acceptRate)
-		r.accepted[r.source][j].add(hit, ownRate)
+		c.accepted[r.source][j].add(accepted, acceptRate)
+		r.accepted[r.source][j].add(accepted, ownRate)
 		if j < len(r.probs) {
-			c.calibrations[r.source].count(r.probs[j], hit)
+			c.calibrations[r.source].count(r.probs[j], accepted)
 		}
 	})
 }
