@@ -34,12 +34,12 @@ const (
 
 	// Hand-written lines without tests, and without what is counted apart below. A commit that raises a
 	// limit says what the lines are for; a commit that deletes lines lowers it.
-	maxTreeLines = 134_960
+	maxTreeLines = 135_227
 	maxTestLines = 10_450 // of packages that only tests import
 	maxGenLines  = 14_370 // of programs that write code, which is not counted itself
 
 	// The repository travels to other machines for tests, weights included.
-	maxTreeBytes = 47_870_000
+	maxTreeBytes = 47_960_000
 )
 
 // Packages that only tests import, and folders with programs that write code: their lines are counted apart.
