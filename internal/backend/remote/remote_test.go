@@ -207,9 +207,8 @@ func TestLeaderWaitsForNode(t *testing.T) {
 	<-done
 }
 
-// Nothing is left of sessions on either end, however they end.
-func TestSessionsLeaveNothing(t *testing.T) {
-	n := backendtest.StartNode(t, backend.Options{Threads: 1})
+// countOpen counts the devices of a node that are open.
+func countOpen(n *backendtest.Node) *atomic.Int64 {
 	var opened atomic.Int64
 	device := n.Open
 	n.Open = func() (backend.Backend, error) {
@@ -217,6 +216,13 @@ func TestSessionsLeaveNothing(t *testing.T) {
 		opened.Add(1)
 		return closing{b, &opened}, err
 	}
+	return &opened
+}
+
+// Nothing is left of sessions on either end, however they end.
+func TestSessionsLeaveNothing(t *testing.T) {
+	n := backendtest.StartNode(t, backend.Options{Threads: 1})
+	opened := countOpen(n)
 	before := runtime.NumGoroutine()
 	for range 3 {
 		b := open(t, n, remote.Options{Wait: patience, OpenWait: patience})
@@ -238,13 +244,7 @@ func TestSessionsLeaveNothing(t *testing.T) {
 // A node with more memory than frames can say gives a leader 1 TiB. A session that cannot begin leaves no device open.
 func TestBudgetsOfAnySize(t *testing.T) {
 	n := backendtest.StartNode(t, backend.Options{Threads: 1})
-	var opened atomic.Int64
-	device := n.Open
-	n.Open = func() (backend.Backend, error) {
-		b, err := device()
-		opened.Add(1)
-		return closing{b, &opened}, err
-	}
+	opened := countOpen(n)
 	n.Budget = 2 << 40
 	b := open(t, n, remote.Options{})
 	if free := b.FreeMemory(); free != 1<<40 {
