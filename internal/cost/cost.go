@@ -42,8 +42,8 @@ const (
 	drift = 0.01
 	age   = 2.5e-6
 
-	// How much longer passes after others may take, one standard deviation. With 0.05, the plain passes between trials say much about this
-	// factor and little about plain decoding.
+	// How much longer passes after others may take, one standard deviation. With 0.05, the first trials of a process cannot tell this factor
+	// from the cost of plain passes. It ages five times as fast as a cost, because it depends on the passes before.
 	likelyAfter = 0.03
 
 	promptRate = 0.01 // at which prompts are forgotten
@@ -148,11 +148,12 @@ func (m *Model) ObservePass(rows int, after float64, took time.Duration) {
 	for j := 2; j < states; j++ {
 		m.pass.p[j][j] += age
 	}
+	m.pass.p[states-1][states-1] += 4 * age
 	h := m.logarithm(rows)
 	h[2], h[3] = term{0, 1}, term{states - 1, after}
 	off := exactmath.Log(took.Seconds()/m.Pass(rows)) - m.pass.x[0] - after*m.pass.x[states-1]
 	noise := m.noise + 1/float64(m.seen[i]*m.seen[i])
-	far := off * off / (m.pass.variance(&h) + m.noise)
+	far := off * off / (m.pass.covariance(&h, &h) + m.noise)
 	m.noise += noiseRate * (max(min(far, outlier*outlier)*m.noise, leastNoise) - m.noise)
 	if m.known = true; far > outlier*outlier {
 		m.pass.p[0][0] += off * off // if the speed has changed the next pass shows it
@@ -247,18 +248,17 @@ func (m *Model) Pass(rows int) float64 {
 }
 
 // Estimated reports whether the cost of a pass over a number of rows is estimated by itself.
-func (m *Model) Estimated(rows int) bool {
-	_, ok := slices.BinarySearch(sizes[:], rows)
-	return ok
-}
+func (m *Model) Estimated(rows int) bool { return slices.Contains(sizes[:], rows) }
 
-// Surprise is the standard deviation of what n more passes over a rows would change in the relation of passes over a and b rows.
-func (m *Model) Surprise(a, b, n int) float64 {
+// Surprise is the standard deviation of what n more passes over a rows would change in the relation of passes over a and b rows. after is
+// 1 if they come soon after passes over more rows: they then show the relation and the factor together.
+func (m *Model) Surprise(a, b, n int, after float64) float64 {
 	m.begin()
 	h, other := m.logarithm(a), m.logarithm(b)
 	h[2], h[3] = term{other[0].i, -other[0].w}, term{other[1].i, -other[1].w}
-	v := m.pass.variance(&h)
-	return v / math.Sqrt(v+m.noise/float64(n))
+	shown := h
+	shown[4] = term{states - 1, after}
+	return math.Abs(m.pass.covariance(&h, &shown)) / math.Sqrt(m.pass.covariance(&shown, &shown)+m.noise/float64(n))
 }
 
 // Draft is the cost of a call of a drafter, in levels, with a number of steps, total tokens, and rows that it is fed late. A

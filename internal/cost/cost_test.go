@@ -215,7 +215,7 @@ func TestPromptRows(t *testing.T) {
 }
 
 // doubt is the standard deviation of the relation of passes over a and b rows: what very many passes would change.
-func doubt(m *Model, a, b int) float64 { return m.Surprise(a, b, math.MaxInt32) }
+func doubt(m *Model, a, b int) float64 { return m.Surprise(a, b, math.MaxInt32, 0) }
 
 // TestDoubt falls with alternating passes of the two sizes, not with passes of one of them, and rises with time.
 func TestDoubt(t *testing.T) {
@@ -377,7 +377,7 @@ func TestFirstPassesOfASize(t *testing.T) {
 			}
 			m.ObservePass(1, 0, ms(10))
 			m.ObservePass(16, 0, ms(10*x))
-			if surprise := m.Surprise(16, 4, 2); i < 3 && surprise < 0.1 || i == 11 && surprise > 0.05 {
+			if surprise := m.Surprise(16, 4, 2, 0); i < 3 && surprise < 0.1 || i == 11 && surprise > 0.05 {
 				t.Errorf("%d slow passes: a surprise of %.3f after %d passes", slow, surprise, i+1)
 			}
 			if got := m.Pass(16) / expected; i == 0 && (got > 1.05 || got < 0.9) {
@@ -393,14 +393,21 @@ func TestFirstPassesOfASize(t *testing.T) {
 func TestSurprise(t *testing.T) {
 	rng := rand.New(rand.NewPCG(19, 20))
 	m := measured(rng, 40, 0.05, 1)
-	if x := m.Surprise(4, 4, 2); x != 0 {
+	if x := m.Surprise(4, 4, 2, 0); x != 0 {
 		t.Errorf("a surprise of %v about the same size", x)
 	}
-	few, many, all := m.Surprise(8, 1, 1), m.Surprise(8, 1, 1000), doubt(m, 8, 1)
+	few, many, all := m.Surprise(8, 1, 1, 0), m.Surprise(8, 1, 1000, 0), doubt(m, 8, 1)
 	if few >= many || many > all || many < 0.99*all {
 		t.Errorf("surprise %v after a pass, %v after many, doubt %v", few, many, all)
 	}
 	near(t, "surprise", few, all*all/math.Sqrt(all*all+m.noise), 1e-6)
+	for range 400 { // all passes over one row come after others
+		m.ObservePass(1, 1, ms(12))
+		m.ObservePass(4, 0, ms(13))
+	}
+	if after, steady := m.Surprise(1, 4, 2, 1), m.Surprise(1, 4, 2, 0); steady < 0.02 || after > steady/3 {
+		t.Errorf("surprise %v by passes after others, %v by steady ones", after, steady)
+	}
 }
 
 // TestEstimatesOfFixedMeasurements compares the estimates after a fixed list of measurements with those on record: every

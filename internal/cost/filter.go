@@ -13,7 +13,7 @@ type term struct {
 }
 
 // sum is a measured quantity: a weighted sum of a few numbers.
-type sum [4]term
+type sum [5]term
 
 // value is the expected value of a sum.
 func (f *filter) value(h *sum) (v float64) {
@@ -23,14 +23,14 @@ func (f *filter) value(h *sum) (v float64) {
 	return v
 }
 
-// variance is that of the estimate of a sum. Rounding may take it below zero.
-func (f *filter) variance(h *sum) (v float64) {
-	for _, a := range h {
+// covariance is that of the estimates of two sums.
+func (f *filter) covariance(g, h *sum) (v float64) {
+	for _, a := range g {
 		for _, b := range h {
 			v += a.w * b.w * f.p[a.i][b.i]
 		}
 	}
-	return max(v, 0)
+	return v
 }
 
 // update adds a measured sum, off from its expected value. noise is the variance of the measurement.
@@ -41,7 +41,7 @@ func (f *filter) update(h *sum, off, noise float64) {
 			gain[i] += t.w * f.p[i][t.i]
 		}
 	}
-	total := f.variance(h) + noise
+	total := f.covariance(h, h) + noise
 	for i := range f.x {
 		g := gain[i] / total
 		f.x[i] += g * off

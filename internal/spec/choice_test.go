@@ -238,6 +238,9 @@ func TestChoicesRest(t *testing.T) {
 	if c.left = trialRounds; rests(c, 2, time.Hour) > 0 {
 		t.Error("rounds without a choice in a trial")
 	}
+	if c.left = settling + 2*trialRounds - 1; rests(c, 2, 0) != settling+1 {
+		t.Error("a long trial has choices")
+	}
 	row, c.left = 0, 0
 	c.Model = informed(pass, step).Model
 	if choose(c, 2, 1) == 0 || rests(c, 2, time.Hour) > 0 {

@@ -59,7 +59,7 @@ func (c *Controller) ask(i int) func([]float32) bool {
 
 // whole reports whether this round keeps all its drafts: in a trial, which measures a pass of that many rows. It also
 // counts drafts that are usually cut.
-func (c *Controller) whole() bool { return c.left >= trialRounds && c.left < 2*trialRounds }
+func (c *Controller) whole() bool { return c.left >= trialRounds }
 
 // deepen lets a head go on with drafts that are likely to be accepted, and end earlier with others. A step of the head
 // is shared by the runs that were to have it anyway; another one is borne by the run that asks for it.

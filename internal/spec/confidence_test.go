@@ -134,9 +134,9 @@ func TestTrimKeepsSizesThatAreEstimated(t *testing.T) {
 // TestTrimKeepsAll of a trial, and of drafts without probabilities. Before a trial, and after it, drafts are cut.
 func TestTrimKeepsAll(t *testing.T) {
 	for name, change := range map[string]func(c *Controller, d *Draft){
-		"a trial":                 func(c *Controller, _ *Draft) { c.left = 2*trialRounds - 1 },
+		"a long trial":            func(c *Controller, _ *Draft) { c.left = settling + 2*trialRounds - 1 },
 		"the end of a trial":      func(c *Controller, _ *Draft) { c.left = trialRounds },
-		"before a trial, cut":     func(c *Controller, _ *Draft) { c.left = 2 * trialRounds },
+		"before a trial, cut":     func(c *Controller, _ *Draft) { c.left = -1 },
 		"after a trial, cut":      func(c *Controller, _ *Draft) { c.left = trialRounds - 1 },
 		"no probabilities":        func(_ *Controller, d *Draft) { d.Tokens, d.Probs = make([]int32, MaxDepth), nil },
 		"none of these, cut":      func(*Controller, *Draft) {},

@@ -17,7 +17,8 @@ import (
 // the expected tokens of a candidate, the cost model gives its time.
 //
 //   - The choice is the candidate with the most tokens per second.
-//   - A trial takes another candidate for two rounds: the one that is expected to gain most by it. Two rounds of the choice follow.
+//   - A trial takes another candidate for two rounds, or plain decoding for six: drafts slow down the first plain passes after them. The
+//     trial that is expected to gain most begins. Two rounds of the choice follow.
 //   - After a round without drafts, only some rounds have a choice: choices then take 0.2 % of the time.
 //
 // A Controller belongs to one goroutine at a time.
@@ -66,7 +67,7 @@ const (
 
 	horizon     = 60    // rounds in which a candidate that is better is used
 	leastGain   = 0.2   // rounds, of a trial
-	trialRounds = 2     // the first plain pass after drafts is the least typical
+	trialRounds = 2     // that show what a candidate costs, and rounds of the choice after them
 	settling    = 4     // plain passes after drafts that take longer
 	restRounds  = 32    // without a choice at most, and twice as many as had no drafts before: copies that pay begin later
 	choiceShare = 0.002 // of the time of passes, which choices may take then
@@ -93,13 +94,12 @@ func (c *Controller) Report(r *Record, o Outcome) {
 // ObservePass reports a pass over a number of rows, none of a prompt. took is 0 if it was not measured. Plain passes take longer soon
 // after drafts.
 func (c *Controller) ObservePass(rows int, took time.Duration) {
-	after := 0.0
-	if c.settle--; rows > c.runs {
-		c.settle = settling
-	} else if c.settle >= 0 {
-		after = 1
+	c.settle = max(c.settle-1, 0)
+	after := min(c.settle, 1)
+	if rows > c.runs {
+		after, c.settle = 0, 1+settling
 	}
-	c.Model.ObservePass(rows, after, took)
+	c.Model.ObservePass(rows, float64(after), took)
 }
 
 // ObserveDraft reports a call of the drafter of a source. depths are the numbers of tokens that it drafted for each run, 0 for runs
@@ -270,50 +270,50 @@ func (c *Controller) best(batch []Run, x candidate) candidate {
 // turn is the candidate of this round: the best, or that of a trial.
 func (c *Controller) turn(best candidate) candidate {
 	c.left--
-	trial, most := best, leastGain
+	trial, most, rounds := best, leastGain, 0
 	for _, x := range c.candidates {
 		if c.whole() && x.rows == c.trial {
 			return x
 		}
-		if c.left < 0 {
-			if gain := c.gain(&x, &best); gain > most {
-				trial, most = x, gain
+		for n := trialRounds; c.left < 0 && n <= trialRounds+settling; n += settling {
+			if gain := c.gain(&x, &best, n); gain > most {
+				trial, most, rounds = x, gain, n
 			}
 		}
 	}
-	if c.left < 0 && trial.rows != best.rows {
-		c.trial, c.left = trial.rows, 2*trialRounds-1
+	if rounds > 0 {
+		c.trial, c.left = trial.rows, rounds+trialRounds-1
 	}
 	return trial
 }
 
-// gain is what a trial of a candidate is expected to gain, in rounds of the best one. What the trial finds has a logistic
-// distribution around the expected rate. If the candidate is faster, all rounds of the horizon gain; if not, it is not
-// used. The expected loss of its rounds is subtracted.
-func (c *Controller) gain(x, best *candidate) float64 {
-	spread := c.Surprise(x.rows, best.rows, trialRounds) * math.Sqrt(3) / math.Pi
-	if spread == 0 {
-		return 0
+// gain is what a trial of some rounds of a candidate is expected to gain, in rounds of the best one; no number for that one. What the last
+// trialRounds find has a logistic distribution around the expected rate. If the candidate is faster, all rounds of the horizon gain; if
+// not, it is not used. The expected loss of the trial is subtracted.
+func (c *Controller) gain(x, best *candidate, rounds int) float64 {
+	after := 0.0
+	if x.rows <= c.runs && rounds <= settling {
+		after = 1
 	}
-	faster := (x.rate/best.rate - 1) / spread
-	loss := trialRounds * x.tokens / best.tokens * (best.rate/x.rate - 1)
-	return horizon*spread*(max(faster, 0)+exactmath.Log(1+exactmath.Exp(-math.Abs(faster)))) - max(loss, 0)
+	spread := c.Surprise(x.rows, best.rows, trialRounds, after) * math.Sqrt(3) / math.Pi
+	return horizon*spread*exactmath.Log(1+exactmath.Exp((x.rate/best.rate-1)/spread)) - float64(rounds)*x.tokens/best.tokens*(best.rate/x.rate-1)
 }
 
-// Chosen reports the time of Choose and of all that goes with it. After rounds without drafts, the next ones have none, except in a trial.
+// Chosen reports the time of Choose and of all that goes with it. In a long trial and after rounds without drafts, the next ones have none.
 func (c *Controller) Chosen(took time.Duration) {
 	c.rest = 0
-	if plain := slices.Min(c.idle[:]); plain > 0 && !c.whole() {
+	if c.left >= settling+trialRounds {
+		c.rest, c.left = c.left-trialRounds, trialRounds
+	} else if plain := slices.Min(c.idle[:]); plain > 0 && !c.whole() {
 		c.rest = int(min(took.Seconds()/(choiceShare*c.Level()*c.Pass(c.runs)), float64(min(2*plain, restRounds))))
 	}
 }
 
 // Rests reports whether there is no choice in this round. The drafter then has nothing to do and need not be fed.
 func (c *Controller) Rests(runs int) bool {
-	if runs != c.runs {
-		c.rest = 0
+	if c.rest--; runs != c.runs {
+		c.rest = -1
 	}
-	c.rest--
 	return c.rest >= 0
 }
 

@@ -328,6 +328,7 @@ func simulations() []simulation {
 	embedded := points(1, 0.45, 2, 0.5, 4, 0.62, 8, 1, 10, 1.11, 12, 1.22, 16, 1.6, 24, 2.15, 32, 2.6, 48, 4.5) // as measured with AMX
 	slow := func(d, runs int) float64 { return 1.1 * float64(d) * (0.8 + 0.2*float64(runs)) }
 	small := func(d, runs int) float64 { return float64(d) * (0.7 + 0.28*float64(runs)) }
+	half := func(d, runs int) float64 { return small(d, runs) / 2 }
 	fast := head(0.08, 0)
 	good, fair, bad := []float64{0.708, 0.735, 0.744}, []float64{0.68, 0.6, 0.55}, []float64{0.1}
 	busy := func(round int) float64 { // another program, now and then
@@ -425,6 +426,10 @@ func simulations() []simulation {
 		{name: "8: alternating, bad copies", verify: embedded, head: small, accepts: fair, prompt: 300, size: always(8), noise: 0.08, after: 1.12, slow: 4, first: 1.5, choice: 0.35, chosen: 1.04, again: 0.025, prob: calibrated, length: 100, sources: Computed.only().With(CopyOf4), rivals: rivals{match: 0.6, copied: []float64{0.65, 0.75}}, turns: 64},
 		{name: "8: alternating, good head", verify: embedded, head: small, accepts: good, prompt: 300, size: always(8), noise: 0.08, after: 1.12, slow: 4, first: 1.5, choice: 0.35, chosen: 1.04, again: 0.025, prob: calibrated, length: 100, turns: 64},
 		{name: "4: after drafts", verify: cpu, head: slow, accepts: fair, size: always(4), noise: 0.08, after: 1.2, length: 100},
+		{name: "4: embedded, drafts lose 3 %", verify: embedded, head: half, accepts: []float64{0.705, 0.55}, prompt: 300, size: always(4), noise: 0.08, after: 1.06, slow: 4, first: 1.5, choice: 0.02, again: 0.025, prob: calibrated, length: 100},
+		{name: "4: embedded, drafts gain 3 %", verify: embedded, head: half, accepts: []float64{0.815, 0.55}, prompt: 300, size: always(4), noise: 0.08, after: 1.06, slow: 4, first: 1.5, choice: 0.02, again: 0.025, prob: calibrated, length: 100},
+		{name: "8: embedded, drafts lose 3 %", verify: embedded, head: half, accepts: []float64{0.695, 0.55}, prompt: 300, size: always(8), noise: 0.08, after: 1.06, slow: 4, first: 1.5, choice: 0.02, again: 0.025, prob: calibrated, length: 100},
+		{name: "8: embedded, drafts gain 3 %", verify: embedded, head: half, accepts: []float64{0.8, 0.55}, prompt: 300, size: always(8), noise: 0.08, after: 1.06, slow: 4, first: 1.5, choice: 0.02, again: 0.025, prob: calibrated, length: 100},
 		{name: "1: confidence says nothing", verify: cpu, head: slow, accepts: good, size: always(1), noise: 0.1, prob: func(_, u float64) float64 { return u }, length: 200},
 	}
 }
@@ -462,6 +467,18 @@ func TestWorlds(t *testing.T) {
 	}
 	if mean < 0.98 {
 		t.Errorf("%.3f of the rate at the best fixed depths on average", mean)
+	}
+}
+
+// TestPlainDecodingAfterDrafts has drafts that seem to pay if all plain passes come soon after them, where they are slower: trials of plain
+// decoding last until they show its cost.
+func TestPlainDecodingAfterDrafts(t *testing.T) {
+	worlds := simulations()
+	s := worlds[slices.IndexFunc(worlds, func(s simulation) bool { return s.name == "8: embedded, good head" })]
+	for _, seed := range []uint64{4, 8} {
+		if _, later := s.run(seed, 200, 800); later < 0.98 {
+			t.Errorf("seed %d: %.3f of plain decoding", seed, later)
+		}
 	}
 }
 
