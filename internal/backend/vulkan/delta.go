@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
+	"github.com/foretoken/foretoken/internal/exactmath"
 )
 
 // maxKeys is the most numbers of a key or of a vision tower's head.
@@ -51,7 +52,7 @@ func (b *Backend) DeltaNet(dst backend.Tensor, d *backend.DeltaNet, at backend.P
 			mixes = 1
 		}
 		b.launch(fmt.Sprintf("delta_recur_many:%d,%d", d.KeyDim, mixes), [3]int{d.ValueHeads * strips, seqs, 1}, call, b.at(dst), mixed,
-			at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.ValueDim, rows, in.QKV.Stride, in.A.Stride, in.B.Stride, d.Conv.Stride,
+			at.Delta, dst.Stride, d.KeyHeads, d.ValueHeads, neighbors, d.ValueDim, rows, in.QKV.Stride, in.A.Stride, in.B.Stride, d.Conv.Stride, exactmath.RSqrt32(float32(d.KeyDim)),
 			b.at(in.QKV), b.at(in.A), b.at(in.B), b.at(d.Conv), b.at(d.DecayRate), b.at(d.DecayBias))
 	} else {
 		strips = (d.ValueDim + rowThreads - 1) / rowThreads

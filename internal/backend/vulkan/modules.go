@@ -75,3 +75,19 @@ func readModules(kernels fs.FS, info *driver.Info) (map[string]spirv.Module, err
 	}
 	return list, nil
 }
+
+// withoutOthers is a module without the arithmetic of other levels: a compiler copies it to each of its many calls before it finds out that
+// they are not made.
+func withoutOthers(m spirv.Module, l Level) (spirv.Module, error) {
+	var err error
+	if !l.double() {
+		m, err = m.WithoutFloat64()
+	}
+	switch {
+	case err != nil || l == AllGuarded:
+		return m, err
+	case l <= Doubles:
+		return m.WithoutIntegers(), nil
+	}
+	return m.WithoutGuards(), nil
+}

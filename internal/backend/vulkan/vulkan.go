@@ -220,8 +220,9 @@ func (b *Backend) kernel(name string) (driver.Kernel, error) {
 	if !ok {
 		return nil, fmt.Errorf("vulkan: no kernel %s", name)
 	}
-	if b.opts.Level <= Doubles { // their kernels do not call that function, which takes long to compile
-		m = m.WithoutIntegers()
+	m, err := withoutOthers(m, b.opts.Level)
+	if err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", name, err)
 	}
 	constants := []uint32{uint32(b.opts.Level)}
 	for text := range strings.FieldsFuncSeq(variant, func(r rune) bool { return r == ',' }) {

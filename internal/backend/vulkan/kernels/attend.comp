@@ -4,6 +4,7 @@
 #include "bits.glsl"
 #include "memory.glsl"
 #include "attend.glsl"
+#include "lanes.glsl"
 // Kernel attend: attention over the pages of a sequence. A workgroup has a query of a head: 16 threads compute a score, the first 64
 // weigh positions, and all have columns of the values. Queries have at most 1024 numbers, values 512. Sums: scores and softmax weights
 // in lane order (16 lanes, then a tree), values in order of position, pages merged in order; in 8 bits sums of codes are integers.
@@ -13,9 +14,10 @@ layout(local_size_x = 256) in;
 layout(push_constant, scalar) uniform Args { Call call; Layer a; Floats parts; int most; } g;
 #include "attend_codes.glsl"
 shared float query[1024];
-shared float scores[PAGE], weights[PAGE], lanes[16], partial[PAGE][17];
+shared float scores[PAGE], weights[PAGE], partial[PAGE][17];
 shared int rounds[PAGE];
 shared uint faintQuery, faintWeights; // numbers are too small for chains without tests
+shared uint peak;                     // the order of the highest score, or the bits of the largest weighed scale
 
 float numberAt(Bytes rows, int i) {
   return g.a.kind == F32 ? Floats(uint64_t(rows)).v[i] : f16(uint(Halves(uint64_t(rows)).v[i]));
@@ -23,6 +25,10 @@ float numberAt(Bytes rows, int i) {
 
 // faintBeside reports whether a number is too small for plain chains with halves, which are multiples of 2^-24: see faint.
 bool faintBeside(float x) { uint b = floatBitsToUint(x) << 1; return b - 1u < 0x2fffffffu; }
+
+// orderOf is an integer that orders numbers, 0 for NaN. Zeros of both signs are as good as equal here.
+uint orderOf(float x) { uint b = floatBitsToUint(x); return b << 1 > 0xff000000u ? 0u : (b >> 31) == 1u ? ~b : b | 0x80000000u; }
+float ofOrder(uint n) { return uintBitsToFloat(n >> 31 == 1u ? n & 0x7fffffffu : ~n); }
 
 const int BATCH = LEVEL == 1u || LEVEL == 5u ? 1 : 8; // numbers of a chain that are loaded at once
 
@@ -51,8 +57,8 @@ void dots(int first, Bytes rows, int d, int from, int to, bool adds) {
   barrier();
   if (i >= from && i < to) {
     float s[8];
-    for (int j = 0; j < 8; j++) s[j] = add(partial[i][j], partial[i][j + 8]);
-    float x = mul(add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7]))), g.a.scale);
+    [[unroll]] for (int j = 0; j < 8; j++) s[j] = add(partial[i][j], partial[i][j + 8]);
+    float x = mul(tree8(s), g.a.scale);
     scores[i] = adds ? add(scores[i], x) : x;
   }
   barrier();
@@ -120,6 +126,7 @@ void main() {
     uint64_t page = g.call.page.v[s.pages + p];
     Bytes rows0 = rowsOf(a, page, 0, kv), rows1 = rowsOf(a, page, 1, kv);
     bool seen = i >= from && i < to;
+    if (i == 0) peak = orderOf(uintBitsToFloat(0xff800000u)), faintWeights = 0u;
     if (coded) {
       if (seen) scores[i] = codedScore(rows0, rows1, i, (r * a.heads + h) * groupsOf(a));
       barrier();
@@ -127,12 +134,9 @@ void main() {
       dots(0, rows0, a.key, from, to, false);
       if (a.tail > 0) dots(a.key, rows1, a.tail, from, to, true);
     }
-    float highest = uintBitsToFloat(0xff800000u);
-    [[unroll]] for (int k = 0; k < PAGE; k++)
-      if (k >= from && k < to && scores[k] > highest) highest = scores[k];
-    float e = seen ? expDown(sub(scores[i], highest)) : 0.0, most = 0.0;
-    if (i == 0) faintWeights = 0u;
+    if (seen) atomicMax(peak, orderOf(scores[i]));
     barrier();
+    float highest = ofOrder(peak), e = seen ? expDown(sub(scores[i], highest)) : 0.0, most = 0.0;
     if (i < PAGE) {
       weights[i] = e;
       if (faintBeside(e)) faintWeights = 1u;
@@ -140,17 +144,12 @@ void main() {
     barrier();
     // Lanes count from the first position seen, in codes from the first of the page.
     int zero = coded ? 0 : from;
+    float t = 0.0;
     if (i < 16) {
-      float t = zero + i < PAGE ? weights[zero + i] : 0.0;
+      t = zero + i < PAGE ? weights[zero + i] : 0.0;
       for (int k = 16; k < PAGE; k += 16) t = add(t, zero + i + k < PAGE ? weights[zero + i + k] : 0.0);
-      lanes[i] = t;
     }
-    for (int w = 8; w > 0; w >>= 1) {
-      barrier();
-      if (i < w) lanes[i] = add(lanes[i], lanes[i + w]);
-    }
-    barrier();
-    float now = lanes[0], old = 0.0, more = 1.0, step16 = 1.0;
+    float now = sum16(t), old = 0.0, more = 1.0, step16 = 1.0;
     if (SPLIT == 0) {
       float all = highest;
       if (!first || coded) {
@@ -166,11 +165,11 @@ void main() {
       int group = a.kind == I4 ? PACKED : CODED;
       Floats by = a.latent != 0 ? Floats(uint64_t(rows0) + uint64_t(PAGE * keyGroups(a) * group)) : Floats(uint64_t(rows1) + uint64_t(PAGE * (a.kind == I4 ? (a.value + CODED - 1) / CODED * PACKED : (a.value + 15) / 16 * 16)));
       float v = seen ? mul(e, by.v[i]) : 0.0;
-      if (i < PAGE) scores[i] = v;
+      if (i == 0) peak = 0u;
       barrier();
-      uint largest = 0u;
-      for (int k = 0; k < PAGE; k++) largest = max(largest, floatBitsToUint(scores[k]));
-      most = uintBitsToFloat(largest);
+      if (seen) atomicMax(peak, floatBitsToUint(v));
+      barrier();
+      most = uintBitsToFloat(peak);
       float inverse = most >= 7.888609052210118e-31 ? quot(65535.0, most) : 0.0;
       if (i < PAGE) rounds[i] = floatBitsToInt(add(mul(v, inverse), 12582912.0)) & 0xffff;
       barrier();
@@ -179,7 +178,7 @@ void main() {
     }
     int to0 = SPLIT == 1 ? ((r * a.heads + h) * g.most + p - begin / PAGE) * (a.value + 3) : 0;
     if (SPLIT == 1 && i == 0) g.parts.v[to0] = highest, g.parts.v[to0 + 1] = now, g.parts.v[to0 + 2] = step16;
-    for (int n = 0; n < 2; n++) {
+    [[dont_unroll]] for (int n = 0; n < 2; n++) {
       int d = i + 256 * n;
       if (d >= a.value) break;
       float sum = 0.0;
@@ -205,7 +204,7 @@ void main() {
     barrier();
   }
   if (SPLIT == 1) return;
-  for (int n = 0; n < 2; n++) {
+  [[dont_unroll]] for (int n = 0; n < 2; n++) {
     int d = i + 256 * n;
     if (d >= a.value) break;
     float v = quot(sums[n], weight);

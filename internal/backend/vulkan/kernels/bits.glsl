@@ -30,13 +30,15 @@ int sudot4(int a, uint b, spirv_literal int format);
 #define DOTU(a, b) sudot4(int(a), uint(b), 0) // b is unsigned
 
 float fusedInt(float a, float b, float c);
+// guarded is removed from modules for other levels than 4: a compiler would put its code into every addition and product.
+float guarded(float a, float b, float c) { return fusedInt(a, b, c); }
 // small reports whether a number that is not zero is subnormal, or about to be.
 bool small(float x) { uint b = floatBitsToUint(x) << 1; return b - 1u < 0x01ffffffu; }
 // tiny is small, zeros included: what a device that flushes gives for a result that is subnormal.
 bool tiny(float x) { return floatBitsToUint(x) << 1 < 0x02000000u; }
 float add(float a, float b) {
   precise float r = a + b;
-  if (LEVEL == 4u && (small(a) || small(b) || tiny(r))) r = fusedInt(a, 1.0, b);
+  if (LEVEL == 4u && (small(a) || small(b) || tiny(r))) r = guarded(a, 1.0, b);
   return r;
 }
 float negated(float x) { return uintBitsToFloat(floatBitsToUint(x) ^ 0x80000000u); }
@@ -47,7 +49,7 @@ float sub(float a, float b) {
 }
 float mul(float a, float b) {
   precise float r = a * b;
-  if (LEVEL == 4u && (small(a) || small(b) || tiny(r))) r = fusedInt(a, b, uintBitsToFloat(0x80000000u));
+  if (LEVEL == 4u && (small(a) || small(b) || tiny(r))) r = guarded(a, b, uintBitsToFloat(0x80000000u));
   return r;
 }
 
@@ -110,7 +112,7 @@ float fusedInt(float a, float b, float c) {
   return packFloat(np, s, ep, sticky);
 }
 
-// fused64 is removed from modules for devices without float64.
+// fused64 is removed from modules for devices without float64, and for levels that do not call it.
 float fused64(float a, float b, float c) {
   precise double p = double(a) * double(b);
   precise double s = p + double(c);
@@ -160,28 +162,38 @@ float fusedNormal(float a, float b, float c) {
 // sealed is x: a compiler does not know that grids have one layer. It may take the rest of a quotient, root or product for zero.
 float sealed(float x) { return uintBitsToFloat(floatBitsToUint(x) ^ gl_WorkGroupID.z); }
 
-// quot is a/b to nearest. The device's quotient of the mantissas is a guess, 2.5 units off by Vulkan's rules.
+// Numbers from 2^-40 to 2^40 need no other exponents in quot and root: nothing there is subnormal or overflows.
+bool middling(uint bits) { return bits - (87u << 23) < 80u << 23; }
+
+// quot is a/b to nearest. The device's quotient is a guess, 2.5 units off by Vulkan's rules. Other numbers than those of middling are
+// divided by their mantissas.
 float quot(float a, float b) {
   uint ua = floatBitsToUint(a), ub = floatBitsToUint(b), sign = (ua ^ ub) & 0x80000000u;
   ua &= 0x7fffffffu; ub &= 0x7fffffffu;
-  if (ua > 0x7f800000u || ub > 0x7f800000u || ua == ub && (ua == 0u || ua == 0x7f800000u)) return uintBitsToFloat(0x7fc00000u);
-  if (ua == 0x7f800000u || ub == 0u) return uintBitsToFloat(sign | 0x7f800000u);
-  if (ub == 0x7f800000u || ua == 0u) return uintBitsToFloat(sign);
-  int ea = int(ua >> 23), eb = int(ub >> 23);
-  if (ea == 0) { int s = 23 - findMSB(ua); ua <<= s; ea = 1 - s; }
-  if (eb == 0) { int s = 23 - findMSB(ub); ub <<= s; eb = 1 - s; }
-  float x = uintBitsToFloat(ua & 0x7fffffu | 0x3f800000u), y = uintBitsToFloat(ub & 0x7fffffu | 0x3f800000u);
+  float x = uintBitsToFloat(ua), y = uintBitsToFloat(ub);
+  bool apart = !middling(ua) || !middling(ub);
+  int e = 0; // exponent that x/y lacks
+  if (apart) {
+    if (ua > 0x7f800000u || ub > 0x7f800000u || ua == ub && (ua == 0u || ua == 0x7f800000u)) return uintBitsToFloat(0x7fc00000u);
+    if (ua == 0x7f800000u || ub == 0u) return uintBitsToFloat(sign | 0x7f800000u);
+    if (ub == 0x7f800000u || ua == 0u) return uintBitsToFloat(sign);
+    int ea = int(ua >> 23), eb = int(ub >> 23);
+    if (ea == 0) { int s = 23 - findMSB(ua); ua <<= s; ea = 1 - s; }
+    if (eb == 0) { int s = 23 - findMSB(ub); ub <<= s; eb = 1 - s; }
+    x = uintBitsToFloat(ua & 0x7fffffu | 0x3f800000u), y = uintBitsToFloat(ub & 0x7fffffu | 0x3f800000u);
+    e = ea - eb;
+  }
   precise float inverse = 1.0 / y;
   float q = sealed(mul(x, inverse));
   q = fusedNormal(fusedNormal(negated(q), y, x), inverse, q); // within a unit now
   float r = fusedNormal(negated(q), y, x);              // exact
-  // Half a unit of q times y, exact: a quotient in (1/2, 1) has smaller units.
+  // Half a unit of q times y, exact: a quotient below a power of two has smaller units than that power.
   float halfUnit = mul(y, uintBitsToFloat((floatBitsToUint(q) & 0x7f800000u) - (24u << 23)));
   if (r > halfUnit) { q = uintBitsToFloat(floatBitsToUint(q) + 1u); r = sub(r, mul(2.0, halfUnit)); }
   else if (negated(r) > halfUnit) { q = uintBitsToFloat(floatBitsToUint(q) - 1u); r = add(r, mul(2.0, halfUnit)); }
-  int e = ea - eb + int(floatBitsToUint(q) >> 23) - 127; // exponent of the result, 127 added twice: of q and of nothing
+  if (!apart) return uintBitsToFloat(sign | floatBitsToUint(q));
+  e += int(floatBitsToUint(q) >> 23);
   uint m = floatBitsToUint(q) & 0x7fffffu | 0x800000u;
-  e += 127;
   if (e >= 255) return uintBitsToFloat(sign | 0x7f800000u);
   if (e > 0) return uintBitsToFloat(sign | uint(e) << 23 | m & 0x7fffffu);
   int s = 1 - e; // digits that a subnormal lacks
@@ -191,28 +203,35 @@ float quot(float a, float b) {
   return uintBitsToFloat(sign | k);
 }
 
-// root is sqrt(x) to nearest.
+// root is sqrt(x) to nearest, of other numbers than those of middling by one in [1, 4).
 float root(float x) {
   uint u = floatBitsToUint(x);
-  if ((u & 0x7fffffffu) == 0u || u == 0x7f800000u) return x;
-  if (u > 0x7f800000u) return uintBitsToFloat(0x7fc00000u);
-  int e = int(u >> 23);
-  if (e == 0) { int s = 23 - findMSB(u); u <<= s; e = 1 - s; }
-  e -= 127;
-  int odd = e & 1;
-  float y = uintBitsToFloat(u & 0x7fffffu | uint(127 + odd) << 23); // in [1, 4)
+  int e = 0; // exponent that the root lacks
+  if (!middling(u)) {
+    if ((u & 0x7fffffffu) == 0u || u == 0x7f800000u) return x;
+    if (u > 0x7f800000u) return uintBitsToFloat(0x7fc00000u);
+    e = int(u >> 23);
+    if (e == 0) { int s = 23 - findMSB(u); u <<= s; e = 1 - s; }
+    e -= 127;
+    u = u & 0x7fffffu | uint(127 + (e & 1)) << 23;
+    e >>= 1;
+  }
+  float y = uintBitsToFloat(u);
   precise float g = sqrt(y);
   g = sealed(g);
   precise float half_ = 0.5 / g;
   g = fusedNormal(fusedNormal(negated(g), g, y), half_, g);
   float r = fusedNormal(negated(g), g, y);
-  // g + u/2 is too much if g² + g*u + u²/4 > y, u being g's unit 2^-23: compare r with g*u.
-  float gu = mul(g, uintBitsToFloat(104u << 23));
+  // g + u/2 is too much if g² + g*u + u²/4 > y, u being the unit of y's root: compare r with g*u.
+  float gu = mul(g, uintBitsToFloat(((u >> 23) + 1u >> 1) + 40u << 23));
   if (r > gu) g = uintBitsToFloat(floatBitsToUint(g) + 1u);
   else if (r <= negated(gu)) g = uintBitsToFloat(floatBitsToUint(g) - 1u);
-  return uintBitsToFloat(floatBitsToUint(g) + uint(((e - odd) / 2) << 23));
+  return uintBitsToFloat(floatBitsToUint(g) + uint(e << 23));
 }
 float rsqrt32(float x) { return quot(1.0, root(x)); }
+
+// tree8 adds eight numbers, halves onto halves.
+float tree8(float s[8]) { return add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7]))); }
 
 float pow2(int k) { return intBitsToFloat((k + 127) << 23); }
 float exp32(float x) {

@@ -7,7 +7,7 @@
 // Kernel delta_gate: gated RMSNorm of the heads of DeltaNet, in place. A workgroup has a value head of a row. If CODES is 1, it also
 // quantizes the head, which is whole groups of at least 16 columns and at most 256 numbers.
 layout(constant_id = 1) const int CODES = 0;
-layout(local_size_x = 64) in;
+layout(local_size_x = 128) in;
 layout(push_constant, scalar) uniform Args {
   Call call;
   Floats dst, z, norm;
@@ -20,27 +20,51 @@ layout(push_constant, scalar) uniform Args {
 shared float head[256];
 shared uint tops[16];
 shared int totals[16];
+shared float factors[16][2];
+shared uint faints; // a number is too small for chains without tests
+
+// addSquares adds the squares of head's first n numbers of a lane to s. Behind them are zeros.
+float addSquares(float s, int n) {
+  int i = int(gl_LocalInvocationID.x);
+  float begin = s;
+  if (LEVEL != 2u)
+    [[dont_unroll]] for (int c = i; c < n; c += 64) {
+      float x[4];
+      [[unroll]] for (int j = 0; j < 4; j++) x[j] = head[min(c + 16 * j, 255)];
+      [[unroll]] for (int j = 0; j < 4; j++) s = c + 16 * j < n ? fusedPlain(x[j], x[j], s) : s;
+    }
+  if (LEVEL == 2u || LEVEL >= 3u && faints != 0u) {
+    s = begin;
+    [[dont_unroll]] for (int c = i; c < n; c += 16) s = fused(head[c], head[c], s);
+  }
+  return s;
+}
+
 void main() {
   int i = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), r = int(gl_WorkGroupID.y), at = r * g.dstStride + h * g.values, zs = r * g.zStride + h * g.values;
   if (g.call.rowSeq.v[r] < 0) return;
-  float s = 0.0, z[4], norm[4];
+  float s = 0.0, z[2], norm[2];
   if (CODES == 1) // all is loaded before it is used
-    [[unroll]] for (int k = 0; k < 4; k++) {
-      bool has = i + 64 * k < g.values;
-      z[k] = has ? g.z.v[zs + i + 64 * k] : 0.0, norm[k] = has ? g.norm.v[i + 64 * k] : 0.0;
+    [[unroll]] for (int k = 0; k < 2; k++) {
+      bool has = i + 128 * k < g.values;
+      z[k] = has ? g.z.v[zs + i + 128 * k] : 0.0, norm[k] = has ? g.norm.v[i + 128 * k] : 0.0;
     }
   for (int first = 0; first < g.values; first += 256) {
     int n = min(256, g.values - first);
     barrier();
-    [[unroll]] for (int k = 0; k < 4; k++)
-      if (i + 64 * k < n) head[i + 64 * k] = g.dst.v[at + first + i + 64 * k];
+    if (i == 0) faints = 0u;
     barrier();
-    if (i < 16)
-      for (int c = i; c < n; c += 16) s = fused(head[c], head[c], s);
+    [[unroll]] for (int k = 0; k < 2; k++) {
+      float x = i + 128 * k < n ? g.dst.v[at + first + i + 128 * k] : 0.0;
+      head[i + 128 * k] = x;
+      if (faint(x)) faints = 1u;
+    }
+    barrier();
+    if (i < 16) s = addSquares(s, n);
   }
   float scale = rsqrt32(add(quot(sum16(s), float(g.values)), g.eps));
   if (CODES == 0) {
-    for (int c = i; c < g.values; c += 64) {
+    for (int c = i; c < g.values; c += 128) {
       float gate = g.z.v[zs + c];
       g.dst.v[at + c] = mul(mul(mul(g.dst.v[at + c], scale), g.norm.v[c]), g.sigmoidGate != 0 ? sigmoid32(gate) : silu32(gate));
     }
@@ -48,22 +72,23 @@ void main() {
   }
   if (i < 16) tops[i] = 0u, totals[i] = 0;
   barrier();
-  [[unroll]] for (int k = 0; k < 4; k++) {
-    int c = i + 64 * k;
+  [[unroll]] for (int k = 0; k < 2; k++) {
+    int c = i + 128 * k;
     if (c >= g.values) break;
     head[c] = mul(mul(mul(head[c], scale), norm[k]), g.sigmoidGate != 0 ? sigmoid32(z[k]) : silu32(z[k]));
     atomicMax(tops[c / g.group], floatBitsToUint(head[c]) & 0x7fffffffu);
   }
   barrier();
-  for (int c = i; c < g.values; c += 64) {
-    Codes k = codesOf(tops[c / g.group]);
-    int code = codeOf(k, head[c]);
+  if (i < 32) factors[i / 2][i & 1] = factorOf(tops[i / 2], (i & 1) == 1);
+  barrier();
+  for (int c = i; c < g.values; c += 128) {
+    int code = codeOf(factors[c / g.group][0], head[c]);
     g.dst.v[at + c] = head[c];
     g.codes.v[r * g.codeStride + h * g.values + c] = uint8_t(code & 255);
     atomicAdd(totals[c / g.group], code);
   }
   barrier();
   if (i >= g.values / g.group) return;
-  float by = codesOf(tops[i]).scale;
+  float by = factors[i][1];
   g.tails.v[(h * g.values / g.group + i) * g.tailRows + r] = vec2(by, mul(float(totals[i]), by));
 }

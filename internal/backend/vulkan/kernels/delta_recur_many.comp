@@ -15,6 +15,7 @@ layout(push_constant, scalar) uniform Args {
   Floats dst, mixed;
   int layer, dstStride, keyHeads, valueHeads, neighbors, values, rows;
   int qkvStride, aStride, bStride, convStride; // of MIXES, as what follows
+  float scale;                                 // of queries
   Floats qkv, a, b, conv, rate, bias;
 } g;
 const int OWN = KEYS / 4, QUADS = (OWN + 3) / 4, TOKENS = 8, COLUMNS = 32, PIECES = (TOKENS * KEYS + 127) / 128;
@@ -25,7 +26,7 @@ shared vec4 gates[TOKENS];              // decay, beta, key·query
 shared uint faints[2][TOKENS];          // of a token: a number is too small for chains without tests
 shared vec2 sums[2][4][COLUMNS];
 shared float pool[POOL];                // the state of threads that test every operation; taps and inputs of the convolution
-shared float lanes[TOKENS][3][16];
+shared float lanes[TOKENS][3][16], norms[TOKENS][2];
 float nextKeys[PIECES], nextQueries[PIECES], nextValues[2];
 vec4 nextGates;
 float x[OWN];
@@ -73,16 +74,17 @@ void store(int buffer_) {
 float sumOf(int token, int which) {
   float s[8];
   [[unroll]] for (int j = 0; j < 8; j++) s[j] = add(lanes[token][which][j], lanes[token][which][j + 8]);
-  return add(add(add(s[0], s[4]), add(s[2], s[6])), add(add(s[1], s[5]), add(s[3], s[7])));
+  return tree8(s);
 }
 
 // mixHere brings tokens of a sequence from one on to shared memory, from the inputs of the layer.
 void mixHere(Seq s, Recurrent mem, int first, int h, int m, int column, int buffer_) {
   const int LOADS = ((2 * TAPS) * CHANNELS + 127) / 128; // of a thread at once, for a token
-  int t = self(), n = min(TOKENS, s.n - first), share = g.valueHeads / g.keyHeads, rows = 2 * TAPS - 1 + n;
+  int t = self(), n = min(TOKENS, s.n - first), rows = 2 * TAPS - 1 + n;
+  int gated = t - 96, r0 = s.first + first; // the last threads have the gates: the others have more channels for few tokens
   float a = 0.0, b = 0.0, rate = 0.0, bias = 0.0;
-  if (t < n) {
-    int r = s.first + first + t;
+  if (gated >= 0 && gated < n) {
+    int r = r0 + gated;
     a = g.a.v[r * g.aStride + h], b = g.b.v[r * g.bStride + h], rate = g.rate.v[h], bias = g.bias.v[h];
   }
   for (int i0 = t; i0 < rows * CHANNELS; i0 += 128 * LOADS) {
@@ -97,6 +99,12 @@ void mixHere(Seq s, Recurrent mem, int first, int h, int m, int column, int buff
     }
     [[unroll]] for (int k = 0; k < LOADS; k++)
       if (i0 + 128 * k < rows * CHANNELS) pool[i0 + 128 * k] = x[k];
+  }
+  if (gated >= 0 && gated < n) {
+    float decay = exp32(mul(rate, softplus32(add(a, bias))));
+    gates[gated] = vec4(decay, sigmoid32(b), 0.0, 0.0);
+    if (floatBitsToUint(decay) - 1u < (67u << 23) - 1u) faints[buffer_][gated] = 1u; // see store
+    if (s.drafts > 0 && column == 0) g.mixed.v[g.rows * (2 * g.keyHeads * KEYS + g.valueHeads * g.values + g.keyHeads) + (r0 + gated) * g.valueHeads + h] = decay;
   }
   barrier();
   [[dont_unroll]] for (int i = t; i < n * CHANNELS; i += 128) {
@@ -118,7 +126,7 @@ void mixHere(Seq s, Recurrent mem, int first, int h, int m, int column, int buff
     if (j < KEYS) queries[token][c & 3][c / 16][c / 4 & 3] = sum;
     else if (j < 2 * KEYS) keys[token][c & 3][c / 16][c / 4 & 3] = sum;
     else values[token][j - 2 * KEYS] = sum;
-    if (j < 2 * KEYS && faint(sum)) faints[buffer_][token] |= 1u;
+    if (j < 2 * KEYS && faint(sum)) faints[buffer_][token] = 1u;
   }
   barrier();
   // A token has 16 threads, a lane each.
@@ -143,24 +151,20 @@ void mixHere(Seq s, Recurrent mem, int first, int h, int m, int column, int buff
     }
     barrier();
     if (step_ == 1) break;
+    if (has && l < 2) norms[token][l] = rsqrt32(add(sumOf(token, l), 1e-6));
+    barrier();
     if (has) {
-      float ofQuery = mul(rsqrt32(add(sumOf(token, 0), 1e-6)), rsqrt32(float(KEYS))), ofKey = rsqrt32(add(sumOf(token, 1), 1e-6));
+      float ofQuery = mul(norms[token][0], g.scale), ofKey = norms[token][1];
       for (int c = l; c < KEYS; c += 16) {
         float q = mul(queries[token][c & 3][c / 16][c / 4 & 3], ofQuery), k = mul(keys[token][c & 3][c / 16][c / 4 & 3], ofKey);
         queries[token][c & 3][c / 16][c / 4 & 3] = q, keys[token][c & 3][c / 16][c / 4 & 3] = k;
-        if (faint(q) || faint(k)) faints[buffer_][token] |= 1u;
-        if (s.drafts > 0 && column == 0) g.mixed.v[g.rows * g.keyHeads * KEYS + ((s.first + first + token) * g.keyHeads + m) * KEYS + c] = k;
+        if (faint(q) || faint(k)) faints[buffer_][token] = 1u;
+        if (s.drafts > 0 && column == 0) g.mixed.v[g.rows * g.keyHeads * KEYS + ((r0 + token) * g.keyHeads + m) * KEYS + c] = k;
       }
     }
     barrier();
   }
-  if (t < n) {
-    float decay = exp32(mul(rate, softplus32(add(a, bias))));
-    gates[t] = vec4(decay, sigmoid32(b), sumOf(t, 2), 0.0);
-    if (floatBitsToUint(decay) - 1u < (67u << 23) - 1u) faints[buffer_][t] |= 1u; // see store
-    int r = s.first + first + t;
-    if (s.drafts > 0 && column == 0) g.mixed.v[g.rows * (2 * g.keyHeads * KEYS + g.valueHeads * g.values + g.keyHeads) + r * g.valueHeads + h] = decay;
-  }
+  if (t < n) gates[t].z = sumOf(t, 2);
 }
 
 void main() {

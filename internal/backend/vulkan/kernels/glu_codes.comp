@@ -15,6 +15,7 @@ layout(push_constant, scalar) uniform Args {
 } g;
 shared uint top;
 shared int total;
+shared float factors[2];
 void main() {
   int i = int(gl_LocalInvocationID.x), r = int(gl_WorkGroupID.y), first = int(gl_WorkGroupID.x) * g.group, end = min(g.cols, first + g.group);
   if (i == 0) top = 0u, total = 0;
@@ -34,16 +35,17 @@ void main() {
   }
   atomicMax(top, own);
   barrier();
-  Codes k = codesOf(top);
+  if (i < 2) factors[i] = factorOf(top, i == 1);
+  barrier();
   int sum = 0;
   [[unroll]] for (int n = 0; n < 2; n++) {
     int c = first + i + 64 * n;
     if (c >= end) break;
-    int code = codeOf(k, y[n]);
+    int code = codeOf(factors[0], y[n]);
     g.codes.v[r * g.codeStride + c] = uint8_t(code & 255);
     sum += code;
   }
   atomicAdd(total, sum);
   barrier();
-  if (i == 0) g.tails.v[int(gl_WorkGroupID.x) * g.tailRows + r] = vec2(k.scale, mul(float(total), k.scale));
+  if (i == 0) g.tails.v[int(gl_WorkGroupID.x) * g.tailRows + r] = vec2(factors[1], mul(float(total), factors[1]));
 }

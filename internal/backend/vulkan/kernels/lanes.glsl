@@ -1,27 +1,29 @@
-shared float lanes[64];
+shared float lanes[64], eighths[8]; // eighths: sums of every eighth lane
 
-// wideSum adds the numbers of the first 64 threads in the tree of exactmath's wide lanes, halves onto halves. All of them get the sum.
+// wideSum adds the numbers of the first 64 threads in the tree of exactmath's wide lanes, halves onto halves. All threads get the sum.
 float wideSum(float a) {
   uint i = gl_LocalInvocationIndex;
   barrier();
   if (i < 64u) lanes[i] = a;
-  for (uint w = 32u; w > 0u; w >>= 1) {
-    barrier();
-    if (i < w) lanes[i] = add(lanes[i], lanes[i + w]);
+  barrier();
+  if (i < 8u) {
+    float s[8];
+    [[unroll]] for (uint j = 0u; j < 8u; j++) s[j] = lanes[i + 8u * j];
+    eighths[i] = tree8(s);
   }
   barrier();
-  return lanes[0];
+  float s[8];
+  [[unroll]] for (int j = 0; j < 8; j++) s[j] = eighths[j];
+  return tree8(s);
 }
 
-// sum16 adds the numbers of the first 16 threads in the tree of SumLanes32. All of them get the sum.
+// sum16 adds the numbers of the first 16 threads in the tree of SumLanes32. All threads get the sum.
 float sum16(float a) {
   uint i = gl_LocalInvocationIndex;
   barrier();
   if (i < 16u) lanes[i] = a;
-  for (uint w = 8u; w > 0u; w >>= 1) {
-    barrier();
-    if (i < w) lanes[i] = add(lanes[i], lanes[i + w]);
-  }
   barrier();
-  return lanes[0];
+  float s[8];
+  [[unroll]] for (uint j = 0u; j < 8u; j++) s[j] = add(lanes[j], lanes[j + 8u]);
+  return tree8(s);
 }

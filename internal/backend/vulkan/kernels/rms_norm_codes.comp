@@ -19,7 +19,7 @@ layout(push_constant, scalar) uniform Args {
 } g;
 const int FOURS = 256 * HELD;
 shared uint tops[FOURS + FOURS / 8]; // of four columns, and then the sums of their codes
-shared vec2 scales[FOURS / 4];       // of groups of at least 16 columns: inverse and scale; an inverse of zero has zeros
+shared float factors[FOURS / 4][2];  // of groups of at least 16 columns
 int placeOf(int four) { return four + four / 8; } // so that threads with neighboring groups use other banks
 void main() {
   int i = int(gl_LocalInvocationID.x), row = int(gl_WorkGroupID.x), from = row * g.xStride / 4, to = row * g.dstStride / 4, fours = g.cols / 4;
@@ -39,7 +39,7 @@ void main() {
     barrier();
     if (i < 64) s = addSquares(s, min(PART, g.cols - 1024 * p));
   }
-  float scale = rsqrt32(add(quot(sumOfLanes(s), float(g.cols)), g.eps));
+  float scale = rsqrt32(add(quot(wideSum(s), float(g.cols)), g.eps));
   [[unroll]] for (int k = 0; k < HELD; k++) {
     uint top = 0u;
     [[unroll]] for (int j = 0; j < 4; j++) {
@@ -51,22 +51,20 @@ void main() {
   }
   barrier();
   int each = g.group / 4, groups = (fours + each - 1) / each;
-  for (int n = i; n < groups; n += 256) {
+  for (int n = i; n < 2 * groups; n += 256) {
     uint top = 0u;
-    for (int f = n * each; f < min(fours, (n + 1) * each); f++) top = max(top, tops[placeOf(f)]);
-    Codes k = codesOf(top);
-    scales[n] = vec2(k.zeros ? 0.0 : k.inverse, k.scale);
+    for (int f = n / 2 * each; f < min(fours, (n / 2 + 1) * each); f++) top = max(top, tops[placeOf(f)]);
+    factors[n / 2][n & 1] = factorOf(top, (n & 1) == 1);
   }
   barrier();
   [[unroll]] for (int k = 0; k < HELD; k++) {
     int four = i + 256 * k;
     if (four >= fours) break;
-    float inverse = scales[four / each].x;
-    Codes own = Codes(inverse, 0.0, floatBitsToUint(inverse) == 0u);
+    float factor = factors[four / each][0];
     uint codes = 0u;
     int sum = 0;
     [[unroll]] for (int j = 0; j < 4; j++) {
-      int code = codeOf(own, x[k][j]);
+      int code = codeOf(factor, x[k][j]);
       codes |= uint(code & 255) << 8 * j;
       sum += code;
     }
@@ -77,6 +75,6 @@ void main() {
   for (int n = i; n < groups; n += 256) {
     int sum = 0;
     for (int f = n * each; f < min(fours, (n + 1) * each); f++) sum += int(tops[placeOf(f)]);
-    g.tails.v[n * g.tailRows + row] = vec2(scales[n].y, mul(float(sum), scales[n].y));
+    g.tails.v[n * g.tailRows + row] = vec2(factors[n][1], mul(float(sum), factors[n][1]));
   }
 }

@@ -1,7 +1,8 @@
+#include "lanes.glsl"
 // The sum of squares of a row, by a workgroup of 256 threads: lanes of every 64th column, then the tree of exactmath's wide lanes. The
 // row comes through shared memory, a part at a time.
 const int PART = 4096, LINKS = LEVEL == 1u || LEVEL == 5u ? 1 : 16; // columns of a lane that are read at once
-shared float part[PART], lanes[64];
+shared float part[PART];
 shared uint faints; // a number of the part is too small for chains without tests
 
 // addSquares adds the squares of the part's columns of a lane to s. Behind the last column there are zeros.
@@ -19,18 +20,6 @@ float addSquares(float s, int n) {
     [[dont_unroll]] for (int c = i; c < n; c += 64) s = fused(part[c], part[c], s);
   }
   return s;
-}
-
-// sumOfLanes adds the sums of the first 64 threads. All threads get the result.
-float sumOfLanes(float s) {
-  int i = int(gl_LocalInvocationIndex);
-  if (i < 64) lanes[i] = s;
-  for (int w = 32; w > 0; w >>= 1) {
-    barrier();
-    if (i < w) lanes[i] = add(lanes[i], lanes[i + w]);
-  }
-  barrier();
-  return lanes[0];
 }
 
 float sumOfSquares(Floats x, int from, int cols) {
@@ -52,5 +41,5 @@ float sumOfSquares(Floats x, int from, int cols) {
     barrier();
     if (i < 64) s = addSquares(s, n);
   }
-  return sumOfLanes(s);
+  return wideSum(s);
 }

@@ -179,10 +179,32 @@ func (m Module) WithoutFloat64() (Module, error) {
 func (m Module) WithoutIntegers() Module {
 	list, _ := m.instructions() // Read has found no error
 	gone := map[uint32]bool{}
+	functionsWith(list, gone, byIntegers)
+	return m.without(list, nil, gone)
+}
+
+// WithoutGuards returns the module without the function that does nothing but call that of WithoutIntegers.
+func (m Module) WithoutGuards() Module {
+	list, _ := m.instructions()
+	integers, gone := map[uint32]bool{}, map[uint32]bool{}
+	functionsWith(list, integers, byIntegers)
 	functionsWith(list, gone, func(f []instruction) bool {
-		return len(f) > 4 && f[3].op == opParameter && f[4].op == opLabel && slices.ContainsFunc(f, func(x instruction) bool { return x.op == opExtInst && x.words[4] == extInstFindUMsb })
+		calls := 0
+		for _, x := range f {
+			if x.op == opFunctionCall && integers[x.words[3]] {
+				calls++
+			} else if x.op == opFunctionCall || x.op == opExtInst {
+				return false
+			}
+		}
+		return calls == 1
 	})
 	return m.without(list, nil, gone)
+}
+
+// byIntegers reports whether a function is that of WithoutIntegers.
+func byIntegers(f []instruction) bool {
+	return len(f) > 4 && f[3].op == opParameter && f[4].op == opLabel && slices.ContainsFunc(f, func(x instruction) bool { return x.op == opExtInst && x.words[4] == extInstFindUMsb })
 }
 
 // functionsWith adds the ids of functions, and those inside them, for which f is true.

@@ -168,6 +168,7 @@ func FuzzRead(f *testing.F) {
 		if m, err = m.WithoutFloat64(); err == nil {
 			_, _ = m.WithControls(Controls{true, true, true})
 			_ = m.WithoutIntegers()
+			_ = m.WithoutGuards()
 		}
 	})
 }
