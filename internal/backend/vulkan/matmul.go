@@ -287,6 +287,9 @@ func (b *Backend) multiply(in rows, w *weight, matrix int, p *backend.Product, o
 		}
 	}
 	if r.jobs == 0 && in.rows > strip && w.tiled() {
+		if b.proof == nil { // most weights of the proof have fewer rows
+			b.compileMatrices(w)
+		}
 		t := b.tile(w, in.rows)
 		explicit(b.tileKernel(w, t), t.groups(in.rows, tiles))
 		return

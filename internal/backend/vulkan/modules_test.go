@@ -2,6 +2,7 @@ package vulkan
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,10 +27,15 @@ func TestModulesComputeWithFloatsAsTheyMay(t *testing.T) {
 			if err := spirv.Check(m); err != nil {
 				t.Errorf("%s, float64 %t: %v", name, info.Float64, err)
 			}
-			few := m.WithoutIntegers()
-			err := spirv.Check(few)
-			if fuses := strings.HasPrefix(name, "attend") || strings.HasPrefix(name, "product"); err != nil || fuses && len(few) == len(m) {
-				t.Errorf("%s without integers has %d words of %d: %v", name, len(few), len(m), err)
+			for l := Instructions; l <= FewGuards; l++ {
+				own, err := withoutOthers(m, l)
+				err = errors.Join(err, spirv.Check(own))
+				if fuses := strings.HasPrefix(name, "attend") || strings.HasPrefix(name, "product"); err != nil || fuses && l != AllGuarded && len(own) == len(m) {
+					t.Errorf("%s of level %d has %d words of %d: %v", name, l, len(own), len(m), err)
+				}
+				if own.HasFloat64() && !l.double() {
+					t.Errorf("%s of level %d computes with float64", name, l)
+				}
 			}
 			if wide := m.HasFloat64(); wide && !info.Float64 {
 				t.Errorf("%s computes with float64 on a device without it", name)

@@ -50,7 +50,11 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 			if (b.at(dst)|b.at(x)|b.at(gain)|driver.Ptr(4*(dst.Stride|x.Stride|x.Cols)))%16 != 0 || x.Cols > 8192 || group%4 != 0 || group < 16 {
 				return ""
 			}
-			return fmt.Sprintf("rms_norm_codes:%d", (x.Cols+1023)/1024)
+			threads := rowThreads
+			for x.Rows <= strip && threads < min(b.info.Threads, 1024) && 4*threads < x.Cols { // a thread has few columns: see kernels/product_few.comp
+				threads *= 2
+			}
+			return fmt.Sprintf("rms_norm_codes:%d,%d", threads, (x.Cols+4*threads-1)/(4*threads))
 		}
 		b.launchMaking(dst, codes, "rms_norm", [3]int{x.Rows, 1, 1}, b.at(dst), b.at(x), b.at(gain), dst.Stride, x.Stride, x.Cols, eps)
 	})

@@ -12,17 +12,17 @@ import (
 	"github.com/foretoken/foretoken/internal/backend/vulkan/driver"
 )
 
-// TestModulesAreValid has the validator of the SPIR-V tools read every module, as devices with and without float64 get it.
+// TestModulesAreValid has the validator of the SPIR-V tools read every module, as devices of some levels get it.
 func TestModulesAreValid(t *testing.T) {
 	dir := t.TempDir()
-	for _, info := range []driver.Info{{}, {Float64: true, Keeps: driver.Controls{Denorms: true, NaN: true, Nearest: true}}} {
+	for l, info := range map[Level]driver.Info{Instructions: {}, FewGuards: {}, Doubles: {Float64: true, Keeps: driver.Controls{Denorms: true, NaN: true, Nearest: true}}} {
 		list, err := readModules(os.DirFS("kernels"), &info)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, m := range list {
-			if info.Float64 { // as Doubles has them
-				m = m.WithoutIntegers()
+			if m, err = withoutOthers(m, l); err != nil {
+				t.Fatal(err)
 			}
 			file := filepath.Join(dir, name+".spv")
 			if err := os.WriteFile(file, bytesOf(m), 0o600); err != nil {
@@ -31,7 +31,7 @@ func TestModulesAreValid(t *testing.T) {
 			if out, err := exec.CommandContext(t.Context(), "spirv-val", "--target-env", "vulkan1.3", "--scalar-block-layout", file).CombinedOutput(); bytes.Contains(out, []byte("Invalid capability operand: 6022")) {
 				t.Logf("%s has cooperative matrices, which this version of spirv-val does not know", name)
 			} else if err != nil {
-				t.Errorf("%s, float64 %t: %v: %s", name, info.Float64, err, out)
+				t.Errorf("%s of level %d: %v: %s", name, l, err, out)
 			}
 		}
 	}

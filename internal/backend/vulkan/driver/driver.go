@@ -26,6 +26,7 @@ type Info struct {
 	Memory  int64    // of the device, bytes
 	Kind    Kind
 	Float64 bool     // arithmetic of 64 bits
+	Threads int      // of a workgroup, at most
 	Matrix  int      // columns of cooperative matrices of signed bytes with 16 rows; 0: there are none that kernels can use
 	Keeps   Controls // what the device can promise for float32
 	Missing string   // what the kernels need and the device lacks; "": nothing

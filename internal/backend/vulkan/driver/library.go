@@ -250,9 +250,13 @@ func (l *library) describe(device uintptr) Info {
 		i.Missing = "the device has no queue for computing"
 	}
 	i.Missing = cmp.Or(i.Missing, lacking(&p.limits))
+	i.Threads = int(min(binary.LittleEndian.Uint32(p.limits[workgroup:]), binary.LittleEndian.Uint32(p.limits[workgroup+4:])))
 	_, i.Memory = l.memory(device)
 	return i
 }
+
+// workgroup is where VkPhysicalDeviceLimits has the threads of a workgroup, and behind them those of its first dimension.
+const workgroup = 232
 
 // lacking is what limits of a device are too small for, or "".
 func lacking(limits *[504]byte) string {
@@ -262,8 +266,8 @@ func lacking(limits *[504]byte) string {
 		what  string
 	}{
 		{216, 32 << 10, "bytes of shared memory"},
-		{232, 256, "threads in a workgroup"},
-		{236, 256, "threads in the first dimension of a workgroup"},
+		{workgroup, 256, "threads in a workgroup"},
+		{workgroup + 4, 256, "threads in the first dimension of a workgroup"},
 	} {
 		if has := binary.LittleEndian.Uint32(limits[need.at:]); has < need.least {
 			return fmt.Sprintf("the device has %d %s, the kernels need %d", has, need.what, need.least)

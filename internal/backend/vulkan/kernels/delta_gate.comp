@@ -7,7 +7,7 @@
 // Kernel delta_gate: gated RMSNorm of the heads of DeltaNet, in place. A workgroup has a value head of a row. If CODES is 1, it also
 // quantizes the head, which is whole groups of at least 16 columns and at most 256 numbers.
 layout(constant_id = 1) const int CODES = 0;
-layout(local_size_x = 128) in;
+layout(local_size_x = 256) in;
 layout(push_constant, scalar) uniform Args {
   Call call;
   Floats dst, z, norm;
@@ -30,8 +30,8 @@ float addSquares(float s, int n) {
   if (LEVEL != 2u)
     [[dont_unroll]] for (int c = i; c < n; c += 64) {
       float x[4];
-      [[unroll]] for (int j = 0; j < 4; j++) x[j] = head[min(c + 16 * j, 255)];
-      [[unroll]] for (int j = 0; j < 4; j++) s = c + 16 * j < n ? fusedPlain(x[j], x[j], s) : s;
+      [[unroll]] for (int j = 0; j < 4; j++) x[j] = head[c + 16 * j];
+      [[unroll]] for (int j = 0; j < 4; j++) s = fusedPlain(x[j], x[j], s);
     }
   if (LEVEL == 2u || LEVEL >= 3u && faints != 0u) {
     s = begin;
@@ -43,28 +43,22 @@ float addSquares(float s, int n) {
 void main() {
   int i = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), r = int(gl_WorkGroupID.y), at = r * g.dstStride + h * g.values, zs = r * g.zStride + h * g.values;
   if (g.call.rowSeq.v[r] < 0) return;
-  float s = 0.0, z[2], norm[2];
-  if (CODES == 1) // all is loaded before it is used
-    [[unroll]] for (int k = 0; k < 2; k++) {
-      bool has = i + 128 * k < g.values;
-      z[k] = has ? g.z.v[zs + i + 128 * k] : 0.0, norm[k] = has ? g.norm.v[i + 128 * k] : 0.0;
-    }
+  float s = 0.0, z = 0.0, norm = 0.0;
+  if (CODES == 1 && i < g.values) z = g.z.v[zs + i], norm = g.norm.v[i]; // all is loaded before it is used
   for (int first = 0; first < g.values; first += 256) {
     int n = min(256, g.values - first);
     barrier();
     if (i == 0) faints = 0u;
     barrier();
-    [[unroll]] for (int k = 0; k < 2; k++) {
-      float x = i + 128 * k < n ? g.dst.v[at + first + i + 128 * k] : 0.0;
-      head[i + 128 * k] = x;
-      if (faint(x)) faints = 1u;
-    }
+    float x = i < n ? g.dst.v[at + first + i] : 0.0;
+    head[i] = x;
+    if (faint(x)) faints = 1u;
     barrier();
     if (i < 16) s = addSquares(s, n);
   }
   float scale = rsqrt32(add(quot(sum16(s), float(g.values)), g.eps));
   if (CODES == 0) {
-    for (int c = i; c < g.values; c += 128) {
+    for (int c = i; c < g.values; c += 256) {
       float gate = g.z.v[zs + c];
       g.dst.v[at + c] = mul(mul(mul(g.dst.v[at + c], scale), g.norm.v[c]), g.sigmoidGate != 0 ? sigmoid32(gate) : silu32(gate));
     }
@@ -72,20 +66,17 @@ void main() {
   }
   if (i < 16) tops[i] = 0u, totals[i] = 0;
   barrier();
-  [[unroll]] for (int k = 0; k < 2; k++) {
-    int c = i + 128 * k;
-    if (c >= g.values) break;
-    head[c] = mul(mul(mul(head[c], scale), norm[k]), g.sigmoidGate != 0 ? sigmoid32(z[k]) : silu32(z[k]));
-    atomicMax(tops[c / g.group], floatBitsToUint(head[c]) & 0x7fffffffu);
-  }
+  bool has = i < g.values;
+  float y = mul(mul(mul(head[i], scale), norm), g.sigmoidGate != 0 ? sigmoid32(z) : silu32(z));
+  if (has) atomicMax(tops[i / g.group], floatBitsToUint(y) & 0x7fffffffu);
   barrier();
   if (i < 32) factors[i / 2][i & 1] = factorOf(tops[i / 2], (i & 1) == 1);
   barrier();
-  for (int c = i; c < g.values; c += 128) {
-    int code = codeOf(factors[c / g.group][0], head[c]);
-    g.dst.v[at + c] = head[c];
-    g.codes.v[r * g.codeStride + h * g.values + c] = uint8_t(code & 255);
-    atomicAdd(totals[c / g.group], code);
+  if (has) {
+    int code = codeOf(factors[i / g.group][0], y);
+    g.dst.v[at + i] = y;
+    g.codes.v[r * g.codeStride + h * g.values + i] = uint8_t(code & 255);
+    atomicAdd(totals[i / g.group], code);
   }
   barrier();
   if (i >= g.values / g.group) return;

@@ -79,7 +79,6 @@ float sumOf(int token, int which) {
 
 // mixHere brings tokens of a sequence from one on to shared memory, from the inputs of the layer.
 void mixHere(Seq s, Recurrent mem, int first, int h, int m, int column, int buffer_) {
-  const int LOADS = ((2 * TAPS) * CHANNELS + 127) / 128; // of a thread at once, for a token
   int t = self(), n = min(TOKENS, s.n - first), rows = 2 * TAPS - 1 + n;
   int gated = t - 96, r0 = s.first + first; // the last threads have the gates: the others have more channels for few tokens
   float a = 0.0, b = 0.0, rate = 0.0, bias = 0.0;
@@ -87,26 +86,29 @@ void mixHere(Seq s, Recurrent mem, int first, int h, int m, int column, int buff
     int r = r0 + gated;
     a = g.a.v[r * g.aStride + h], b = g.b.v[r * g.bStride + h], rate = g.rate.v[h], bias = g.bias.v[h];
   }
-  for (int i0 = t; i0 < rows * CHANNELS; i0 += 128 * LOADS) {
-    float x[LOADS];
-    [[unroll]] for (int k = 0; k < LOADS; k++) {
-      int i = i0 + 128 * k, row = i / CHANNELS, j = i % CHANNELS, value = column + j - 2 * KEYS;
-      int c = j < KEYS ? m * KEYS + j : j < 2 * KEYS ? (g.keyHeads + m) * KEYS + j - KEYS : 2 * g.keyHeads * KEYS + h * g.values + value;
-      int token = first + row - (2 * TAPS - 1);
-      Floats from = row < TAPS ? g.conv : token >= 0 ? g.qkv : mem.tail;
-      int place = row < TAPS ? row * g.convStride : token >= 0 ? (s.first + token) * g.qkvStride : (s.accepted + TAPS - 1 + token) * mem.tailStride;
-      x[k] = row < rows && (j < 2 * KEYS || value < g.values) ? from.v[place + c] : 0.0;
+  // A row of taps or inputs at a time: addresses of all channels in every row would be many more instructions, for which a GPU waits.
+  [[dont_unroll]] for (int j = t; j < CHANNELS; j += 128) {
+    int value = column + j - 2 * KEYS, c = j < KEYS ? m * KEYS + j : j < 2 * KEYS ? (g.keyHeads + m) * KEYS + j - KEYS : 2 * g.keyHeads * KEYS + h * g.values + value;
+    bool has = j < 2 * KEYS || value < g.values;
+    for (int row0 = 0; row0 < rows; row0 += 2 * TAPS) {
+      float x[2 * TAPS];
+      [[unroll]] for (int k = 0; k < 2 * TAPS; k++) {
+        int row = row0 + k, token = first + row - (2 * TAPS - 1);
+        Floats from = row < TAPS ? g.conv : token >= 0 ? g.qkv : mem.tail;
+        int place = row < TAPS ? row * g.convStride : token >= 0 ? (s.first + token) * g.qkvStride : (s.accepted + TAPS - 1 + token) * mem.tailStride;
+        x[k] = has && row < rows ? from.v[place + c] : 0.0;
+      }
+      [[unroll]] for (int k = 0; k < 2 * TAPS; k++)
+        if (row0 + k < rows) pool[(row0 + k) * CHANNELS + j] = x[k];
     }
-    [[unroll]] for (int k = 0; k < LOADS; k++)
-      if (i0 + 128 * k < rows * CHANNELS) pool[i0 + 128 * k] = x[k];
   }
+  barrier();
   if (gated >= 0 && gated < n) {
     float decay = exp32(mul(rate, softplus32(add(a, bias))));
     gates[gated] = vec4(decay, sigmoid32(b), 0.0, 0.0);
     if (floatBitsToUint(decay) - 1u < (67u << 23) - 1u) faints[buffer_][gated] = 1u; // see store
     if (s.drafts > 0 && column == 0) g.mixed.v[g.rows * (2 * g.keyHeads * KEYS + g.valueHeads * g.values + g.keyHeads) + (r0 + gated) * g.valueHeads + h] = decay;
   }
-  barrier();
   [[dont_unroll]] for (int i = t; i < n * CHANNELS; i += 128) {
     int token = i / CHANNELS, j = i % CHANNELS;
     float x[TAPS], w[TAPS], sum;
@@ -191,8 +193,6 @@ void main() {
         [[unroll]] for (int i = 0; i < OWN; i++) x[i] = fusedPlain(k[i], delta, mulPlain(decay, x[i]));
       }
     }
-    uint least = 0xffffffffu;
-    [[unroll]] for (int i = 0; i < OWN; i++) least = min(least, (floatBitsToUint(x[i]) << 1) - 1u);
     barrier();
     if (t < TOKENS) faints[0][t] = 0u;
     if (MIXES == 0) fetch(s, 0, h, m, column);
@@ -208,6 +208,8 @@ void main() {
         int token = first + k;
         if (token == s.n - s.drafts && mine) // what follows may be rejected
           [[unroll]] for (int i = 0; i < OWN; i++) mem.state.v[at + i * stride] = x[i];
+        uint least = 0xffffffffu;
+        [[unroll]] for (int i = 0; i < OWN; i++) least = min(least, (floatBitsToUint(x[i]) << 1) - 1u);
         bool slow = LEVEL == 2u || LEVEL >= 3u && (faints[buffer_][k] != 0u || least < 0x58ffffffu);
         float u = 0.0, w = 0.0;
         if (slow) {
@@ -233,7 +235,6 @@ void main() {
           g.dst.v[(s.first + token) * g.dstStride + h * g.values + col] = fused(gate.z, delta, mul(decay, sw));
           if (token >= s.n - s.drafts) mem.deltas.v[(token - s.n + s.drafts) * mem.deltasStride + h * g.values + col] = delta;
         }
-        least = 0xffffffffu;
         if (slow || LEVEL >= 3u && faint(delta)) {
           [[unroll]] for (int i = 0; i < OWN; i++) pool[(4 * i + chain) * COLUMNS + own] = x[i];
           [[dont_unroll]] for (int i = 0; i < OWN; i++) pool[(4 * i + chain) * COLUMNS + own] = fused(keys[k][chain][i / 4][i & 3], delta, mul(decay, pool[(4 * i + chain) * COLUMNS + own]));
@@ -241,7 +242,6 @@ void main() {
         } else if (LEVEL != 2u) {
           [[unroll]] for (int i = 0; i < OWN; i++) x[i] = fusedPlain(keys[k][chain][i / 4][i & 3], delta, mulPlain(decay, x[i]));
         }
-        [[unroll]] for (int i = 0; i < OWN; i++) least = min(least, (floatBitsToUint(x[i]) << 1) - 1u);
       }
     }
     if (mine && s.n > 0 && s.drafts == 0)

@@ -168,18 +168,19 @@ void main() {
   if (tile < 0 || rows == 0) return;
   Bytes p = at(g.data, int64_t(job.matrix) * g.matrix_ + int64_t(tile) * int64_t(g.tileBytes));
   if (self == 0) rough = 0u;
-  load(p, 0, first, rows);
   barrier();
   float acc = 0.0;
-  for (int g0 = 0; g0 < g.groups; g0 += CHUNK) {
+  // A GPU waits for instructions that it has not executed: every step is in the program once.
+  [[dont_unroll]] for (int g0 = -CHUNK; g0 < g.groups; g0 += CHUNK) {
+    if (g0 + CHUNK < g.groups) load(p, g0 + CHUNK, first, rows);
+    if (g0 >= 0 && r < rows) acc = chain(acc, min(CHUNK, g.groups - g0), self & 15, r);
+    if (g0 + CHUNK >= g.groups) break;
     [[unroll]] for (int n = 0; n < ROWS / PART; n++) {
       stage(n);
       barrier();
       terms(n);
       barrier();
     }
-    if (g0 + CHUNK < g.groups) load(p, g0 + CHUNK, first, rows);
-    if (r < rows) acc = chain(acc, min(CHUNK, g.groups - g0), self & 15, r);
   }
   if (r < rows) put(first + r, tile * 16 + (self & 15), acc);
 }

@@ -1,19 +1,19 @@
 #include "lanes.glsl"
-// The sum of squares of a row, by a workgroup of 256 threads: lanes of every 64th column, then the tree of exactmath's wide lanes. The
+// The sum of squares of a row, by a workgroup of 256 threads or more: lanes of every 64th column, then the tree of exactmath's wide lanes. The
 // row comes through shared memory, a part at a time.
 const int PART = 4096, LINKS = LEVEL == 1u || LEVEL == 5u ? 1 : 16; // columns of a lane that are read at once
 shared float part[PART];
 shared uint faints; // a number of the part is too small for chains without tests
 
-// addSquares adds the squares of the part's columns of a lane to s. Behind the last column there are zeros.
+// addSquares adds the squares of the part's columns of a lane to s. Up to a multiple of 1024, zeros are behind the last column.
 float addSquares(float s, int n) {
   int i = int(gl_LocalInvocationIndex);
   float begin = s;
   if (LEVEL != 2u)
     for (int c = i; c < n; c += 64 * LINKS) {
       float x[LINKS];
-      [[unroll]] for (int j = 0; j < LINKS; j++) x[j] = part[min(c + 64 * j, PART - 1)];
-      [[unroll]] for (int j = 0; j < LINKS; j++) s = c + 64 * j < n ? fusedPlain(x[j], x[j], s) : s;
+      [[unroll]] for (int j = 0; j < LINKS; j++) x[j] = part[c + 64 * j];
+      [[unroll]] for (int j = 0; j < LINKS; j++) s = fusedPlain(x[j], x[j], s);
     }
   if (LEVEL == 2u || LEVEL >= 3u && faints != 0u) {
     s = begin;
