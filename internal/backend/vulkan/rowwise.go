@@ -50,7 +50,7 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 			if (b.at(dst)|b.at(x)|b.at(gain)|driver.Ptr(4*(dst.Stride|x.Stride|x.Cols)))%16 != 0 || x.Cols > 8192 || group%4 != 0 || group < 16 {
 				return ""
 			}
-			threads := rowThreads
+			threads := 256 // the kernel clears 1024 columns at least
 			for x.Rows <= strip && threads < min(b.info.Threads, 1024) && 4*threads < x.Cols { // a thread has few columns: see kernels/product_few.comp
 				threads *= 2
 			}
