@@ -34,7 +34,7 @@ const (
 
 	// Hand-written lines without tests, and without what is counted apart below. A commit that raises a
 	// limit says what the lines are for; a commit that deletes lines lowers it.
-	maxTreeLines = 135_227
+	maxTreeLines = 135_300
 	maxTestLines = 10_450 // of packages that only tests import
 	maxGenLines  = 14_370 // of programs that write code, which is not counted itself
 
@@ -357,7 +357,7 @@ func TestEmbeddersInheritWhatTheLibraryNeeds(t *testing.T) {
 
 // What computes is chosen at run time, by the name that users type: only a blank import may name
 // the package of a device outside of its folder, where the product and where tests get all of them,
-// those of make test-cuda in files of that name. Another device may pack weights as the CPU does: the
+// those of one device in files of its name. Another device may pack weights as the CPU does: the
 // bytes are the same, and so is the code; package gpu is what GPUs have in common. Several devices that are made one have no name, those of other
 // machines have addresses.
 func TestDevicesAreNamedByBlankImportsOnly(t *testing.T) {
@@ -375,7 +375,7 @@ func TestDevicesAreNamedByBlankImportsOnly(t *testing.T) {
 			}
 			named++
 			spec := s.syntax.Imports[i]
-			if spec.Name == nil || spec.Name.Name != "_" || !slices.Contains(may, s.path) && path.Base(s.path) != "cuda_test.go" {
+			if spec.Name == nil || spec.Name.Name != "_" || !slices.Contains(may, s.path) && path.Base(s.path) != name+"_test.go" {
 				t.Errorf("%s imports %s: open it by backend.Open", s.line(spec.Pos()), imported)
 			}
 		}

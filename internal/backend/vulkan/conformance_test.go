@@ -51,7 +51,10 @@ func open(tb testing.TB) *Backend {
 // TestDevice holds the kernels and whole models to the portable code: most of the time is for compiling kernels.
 func TestDevice(t *testing.T) {
 	b := open(t)
-	t.Run("suite", func(t *testing.T) { backendtest.Brief(t).Run(t, kept{b}) })
+	t.Run("suite", func(t *testing.T) {
+		defer b.spoils()()
+		backendtest.Brief(t).Run(t, kept{b})
+	})
 	t.Run("kernels", func(t *testing.T) { suiteRunsKernels(t, b) })
 	t.Run("models", func(t *testing.T) { modelsHaveTheBitsOfTheCPU(t, b) })
 	t.Run("times", func(t *testing.T) { kernelsAreTimed(t, b) })

@@ -57,18 +57,13 @@ func allModules(kernels fs.FS) (map[string]spirv.Module, error) {
 	return list, nil
 }
 
-// readModules are the modules for a device: with what it promises about floats, and without float64 if it has none.
+// readModules are the modules for a device, with what it promises about floats.
 func readModules(kernels fs.FS, info *driver.Info) (map[string]spirv.Module, error) {
 	list, err := allModules(kernels)
 	if err != nil {
 		return nil, err
 	}
 	for name, m := range list {
-		if !info.Float64 {
-			if m, err = m.WithoutFloat64(); err != nil {
-				return nil, fmt.Errorf("kernel %s: %w", name, err)
-			}
-		}
 		if list[name], err = m.WithControls(spirv.Controls(info.Keeps)); err != nil {
 			return nil, fmt.Errorf("kernel %s: %w", name, err)
 		}

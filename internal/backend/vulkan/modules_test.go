@@ -17,7 +17,7 @@ import (
 // TestModulesComputeWithFloatsAsTheyMay reads every module as devices and levels of all kinds get it.
 func TestModulesComputeWithFloatsAsTheyMay(t *testing.T) {
 	for _, info := range []driver.Info{
-		{}, {Float64: true}, {Keeps: driver.Controls{Denorms: true, NaN: true, Nearest: true}}, {Float64: true, Keeps: driver.Controls{Nearest: true}},
+		{}, {Keeps: driver.Controls{Denorms: true, NaN: true, Nearest: true}}, {Keeps: driver.Controls{Nearest: true}},
 	} {
 		list, err := readModules(os.DirFS("kernels"), &info)
 		if err != nil || len(list) < 20 {
@@ -25,7 +25,7 @@ func TestModulesComputeWithFloatsAsTheyMay(t *testing.T) {
 		}
 		for name, m := range list {
 			if err := spirv.Check(m); err != nil {
-				t.Errorf("%s, float64 %t: %v", name, info.Float64, err)
+				t.Errorf("%s: %v", name, err)
 			}
 			for l := Instructions; l <= FewGuards; l++ {
 				own, err := withoutOthers(m, l)
@@ -36,9 +36,6 @@ func TestModulesComputeWithFloatsAsTheyMay(t *testing.T) {
 				if own.HasFloat64() && !l.double() {
 					t.Errorf("%s of level %d computes with float64", name, l)
 				}
-			}
-			if wide := m.HasFloat64(); wide && !info.Float64 {
-				t.Errorf("%s computes with float64 on a device without it", name)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package vulkan
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/foretoken/foretoken/internal/backend"
@@ -72,6 +73,27 @@ func (o *operation) record(c driver.Commands) {
 	c.Launch(o.kernel, o.groups, o.args)
 }
 
+// spoils has every kernel find shared memory that is not a number, until end is called.
+func (b *Backend) spoils() (end func()) {
+	groups := 2048 // fill the shared memory of a large GPU
+	if b.info.Kind == driver.Processor {
+		groups = 16
+	}
+	k, err := b.kernel("spoil")
+	b.fail(err)
+	b.spoil = operation{kernel: k, groups: [3]int{groups, 1, 1}, args: packed(nil, driver.Ptr(0), math.MaxInt32, 0)}
+	return func() { b.spoil.kernel = nil }
+}
+
+// record adds an operation to a command buffer.
+func (b *Backend) record(c driver.Commands, o *operation) {
+	if b.spoil.kernel != nil {
+		b.spoil.record(c)
+		c.Fence()
+	}
+	o.record(c)
+}
+
 // queueUp queues an operation: in the pass that is recorded, or by itself.
 func (b *Backend) queueUp(o operation) {
 	if b.err != nil {
@@ -86,7 +108,7 @@ func (b *Backend) queueUp(o operation) {
 			b.fail(err)
 			return
 		}
-		o.record(c)
+		b.record(c, &o)
 		return
 	}
 	b.recordHeld()
@@ -128,7 +150,7 @@ func (b *Backend) recordLast() {
 	if !o.beside {
 		r.open.c.Fence()
 	}
-	o.record(r.open.c)
+	b.record(r.open.c, o)
 }
 
 // launchMaking launches a kernel that has a variant, which codes names, that also quantizes the rows that it writes, by groups of columns.

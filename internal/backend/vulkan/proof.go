@@ -253,6 +253,7 @@ const provers = 8
 
 // conform runs the checks of a proof.
 func (b *Backend) conform(host backend.Backend) ([]conformance.Finding, error) {
+	defer b.spoils()()
 	basis := conformance.Names(true)
 	found := conformance.New(host, true).Only(basis...).Check(b)
 	if err := b.wait(); err != nil || len(found) > 0 {
@@ -316,6 +317,7 @@ func (b *Backend) share(host backend.Backend, names []string) (found []conforman
 	for _, w := range workers[1:] {
 		all.Go(func() {
 			defer func() { _ = w.Close() }() // what it has compared holds
+			w.spoils()
 			own, failed := backend.OpenHost(backend.Options{Threads: 1, Log: b.opts.Log})
 			if failed != nil {
 				return
@@ -393,6 +395,7 @@ func (b *Backend) differs(w *weight, shape string, host backend.Backend, own bac
 	blocks := (w.Rows() + backend.RowBlock - 1) / backend.RowBlock
 	only := slices.Compact([]int32{0, int32(blocks / 2), int32(blocks - 1)})
 	defer func() { b.tried = 0 }()
+	defer b.spoils()()
 	for _, k := range proofRows {
 		rows := k.rows
 		b.tried = k.tile

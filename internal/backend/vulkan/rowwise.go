@@ -50,8 +50,9 @@ func (b *Backend) RMSNorm(dst, x, gain backend.Tensor, eps float32) {
 			if (b.at(dst)|b.at(x)|b.at(gain)|driver.Ptr(4*(dst.Stride|x.Stride|x.Cols)))%16 != 0 || x.Cols > 8192 || group%4 != 0 || group < 16 {
 				return ""
 			}
-			threads := 256 // the kernel clears 1024 columns at least
-			for x.Rows <= strip && threads < min(b.info.Threads, 1024) && 4*threads < x.Cols { // a thread has few columns: see kernels/product_few.comp
+			// The kernel writes 1024 columns at least. Few columns for a thread are few instructions: see kernels/product_few.comp.
+			threads := 256
+			for x.Rows <= strip && threads < min(b.info.Threads, 1024) && 4*threads < x.Cols {
 				threads *= 2
 			}
 			return fmt.Sprintf("rms_norm_codes:%d,%d", threads, (x.Cols+4*threads-1)/(4*threads))

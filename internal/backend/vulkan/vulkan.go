@@ -56,6 +56,7 @@ type Backend struct {
 	made       rows   // of the launch that is being made: see launchMaking
 	codes      func(group int) string
 	tops       gpu.Tops
+	spoil      operation // before every kernel, in a proof
 
 	proof  *proof                   // nil: none is needed
 	again  func() (*Backend, error) // opens the device once more, at the same level; nil: it cannot be

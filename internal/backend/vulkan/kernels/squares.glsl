@@ -1,7 +1,7 @@
 #include "lanes.glsl"
 // The sum of squares of a row, by a workgroup of 256 threads or more: lanes of every 64th column, then the tree of exactmath's wide lanes. The
 // row comes through shared memory, a part at a time.
-const int PART = 4096, LINKS = LEVEL == 1u || LEVEL == 5u ? 1 : 16; // columns of a lane that are read at once
+const int PART = 4096, LINKS = 16; // columns of a lane that are read at once
 shared float part[PART];
 shared uint faints; // a number of the part is too small for chains without tests
 
